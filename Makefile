@@ -1,0 +1,62 @@
+# One door to everything: `make check` before every commit, `make test` for all of it. Each target sets up what it
+# needs by itself, and does nothing twice.
+PYTHON ?= python3
+
+VENV := .venv
+BIN  := $(VENV)/bin
+JS   := tests/compat/js
+# The JavaScript tests find `node`, and all others `twinbus`, as a user with an activated environment would.
+export PATH := $(CURDIR)/$(BIN):$(PATH)
+
+PIP  := $(BIN)/python -m pip --disable-pip-version-check install -qq
+LOCK := $(BIN)/uv pip compile --quiet --no-config --universal --python-version 3.11 --generate-hashes \
+        --no-annotate --no-emit-index-url --custom-compile-command 'make lock' $(UPGRADE)
+
+.PHONY: help setup check lint types test bench lock clean
+
+help:
+	@echo "make setup   the virtual environment in .venv, with the twinbus command in it"
+	@echo "make check   format, lint, types, tidiness and unit tests: under a minute"
+	@echo "make test    everything"
+	@echo "make bench   throughput and latency of a broker on this machine"
+	@echo "make lock    compile the pins from pyproject.toml; with UPGRADE=--upgrade, to the newest releases"
+	@echo "make clean   remove what the other targets made"
+
+setup: $(VENV)/.stamp $(JS)/node_modules/.stamp
+
+$(VENV)/.stamp: requirements/system.sh requirements/build.txt requirements/dev.txt pyproject.toml
+	bash requirements/system.sh $(PYTHON)
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) --require-hashes --only-binary :all: -r requirements/build.txt
+	$(PIP) --require-hashes --no-build-isolation -r requirements/dev.txt
+	$(PIP) --no-deps --no-build-isolation -e .
+	touch $@
+
+$(JS)/node_modules/.stamp: $(VENV)/.stamp $(JS)/package.json $(JS)/package-lock.json
+	cd $(JS) && npm ci --ignore-scripts --no-audit --no-fund --no-update-notifier --loglevel=error
+	touch $@
+
+check: $(VENV)/.stamp lint types
+	$(BIN)/python -m pytest -q tests/unit
+
+lint: $(VENV)/.stamp
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+
+types: $(VENV)/.stamp
+	$(BIN)/mypy
+
+test: setup lint types
+	$(BIN)/python -m pytest
+
+bench: $(VENV)/.stamp
+	$(BIN)/twinbus bench
+
+lock: $(VENV)/.stamp
+	$(LOCK) --extra dev pyproject.toml -o requirements/dev.txt
+	$(LOCK) --constraint requirements/dev.txt requirements/build.in -o requirements/build.txt
+	cd $(JS) && npm install --package-lock-only --ignore-scripts --no-audit --no-fund
+
+clean:
+	rm -rf $(VENV) $(JS)/node_modules build dist src/*.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

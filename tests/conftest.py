@@ -1,0 +1,70 @@
+"""Holds every folder of tests to its budget of time, so that `make check` and `make test` stay quick.
+
+A folder over its budget fails the run even if each of its tests passed; a test that hangs is left to
+pytest-timeout.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+TESTS = Path(__file__).parent
+
+BUDGET_S = {
+    "unit": 60,
+    "fuzz": 60,
+    "contract": 60,
+    "compat": 420,
+    "faults": 300,
+}
+
+# A slow example on a busy machine is no failure: the budgets above are what counts.
+settings.register_profile("twinbus", deadline=None)
+settings.load_profile("twinbus")
+
+
+class Budgets:
+    """Adds up what set-up, call and tear-down of each folder's tests took, and judges the sums at the end."""
+
+    def __init__(self, budget_s: dict[str, int]) -> None:
+        self.budget_s = budget_s
+        self.spent_s: defaultdict[str, float] = defaultdict(float)
+
+    def folder(self, nodeid: str) -> str:
+        path = Path(nodeid.split("::", 1)[0])
+        parts = path.parts[1:] if path.parts[0] == TESTS.name else path.parts
+        return parts[0]
+
+    def exceeded(self) -> list[str]:
+        return [
+            f"tests/{folder} took {spent:.0f} s, and its budget is {self.budget_s[folder]} s"
+            for folder, spent in sorted(self.spent_s.items())
+            if spent > self.budget_s[folder]
+        ]
+
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        homeless = {self.folder(item.nodeid) for item in items} - self.budget_s.keys()
+        if homeless:
+            raise pytest.UsageError(f"no budget in tests/conftest.py for: {', '.join(sorted(homeless))}")
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self.spent_s[self.folder(report.nodeid)] += report.duration
+
+    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
+        if exitstatus == pytest.ExitCode.OK and self.exceeded():
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        terminalreporter.section("time by folder")
+        for folder, spent in sorted(self.spent_s.items()):
+            terminalreporter.line(f"{folder:10} {spent:6.1f} s of {self.budget_s[folder]} s")
+        for sentence in self.exceeded():
+            terminalreporter.line(f"FAILED {sentence}", red=True)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(Budgets(BUDGET_S), "twinbus-budgets")
