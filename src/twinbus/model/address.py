@@ -1,0 +1,26 @@
+"""Where a link leads: an entity, one of its queues, its management node, or the node that takes tokens.
+
+Reading an address from text is `wire.address`' business; whether the entity exists, the catalog's.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import NamedTuple
+
+
+class SubQueue(IntEnum):
+    """The queues that belong to one entity; the numbers are those of the store's queues."""
+
+    MAIN = 0
+    DEAD_LETTER = 1
+    TRANSFER_DEAD_LETTER = 2
+
+
+class Address(NamedTuple):
+    """An entity path in the sender's own spelling, keywords in ours; entities compare paths without case."""
+
+    entity_path: str
+    subqueue: SubQueue = SubQueue.MAIN
+    management: bool = False
+    cbs: bool = False
