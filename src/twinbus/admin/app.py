@@ -1,0 +1,301 @@
+"""The HTTP door: tells probes from administration, checks tokens, and answers with entries, feeds or errors.
+
+Decides nothing about entities: `entities.namespace` does what is asked, `queues` and `atom` word it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Callable
+from urllib.parse import unquote, urlencode
+from uuid import UUID
+
+from aiohttp import web
+
+from twinbus.admin import atom, queues
+from twinbus.admin.faults import ANSWERS, Answer, HttpError, error_document
+from twinbus.admin.markup import parse
+from twinbus.admin.metrics import CONTENT_TYPE, Counters, MetricsPage
+from twinbus.entities.namespace import Namespace
+from twinbus.entities.queue import Queue
+from twinbus.model.entity import check_entity_name
+from twinbus.model.errors import BusError, Fault
+from twinbus.model.message import Origin
+from twinbus.model.security import Rights
+from twinbus.wire import access, sas
+
+BODY_BYTES_MAX = 1024 * 1024
+BODY_S = 10.0
+PAGE_MAX = 100
+METHODS = ("GET", "PUT", "DELETE")
+
+_QUEUE_LIST = "$resources/queues"
+_TOPIC_LIST = "$resources/topics"
+_NAMESPACE = "$namespaceinfo"
+
+log = logging.getLogger("twinbus.admin")
+
+
+def make_app(
+    namespace: Namespace,
+    *,
+    metrics: Counters,
+    ready: Callable[[], bool],
+    random_bytes: Callable[[int], bytes] = secrets.token_bytes,
+) -> web.Application:
+    """The application for one port: `/livez`, `/readyz`, `/health`, `/metrics` and the Atom API."""
+    app = web.Application(client_max_size=BODY_BYTES_MAX)
+    door = _Door(namespace, MetricsPage(metrics), ready, random_bytes)
+    app.router.add_route("*", r"/{path:[\s\S]*}", door.answer)  # A line break in a name is ours to refuse.
+    return app
+
+
+class _Door:
+    """Answers every request. One request is one tracking id."""
+
+    def __init__(
+        self,
+        namespace: Namespace,
+        metrics: MetricsPage,
+        ready: Callable[[], bool],
+        random_bytes: Callable[[int], bytes],
+    ) -> None:
+        self._namespace = namespace
+        self._metrics = metrics
+        self._ready = ready
+        self._random_bytes = random_bytes
+        self._probes: dict[str, Callable[[], web.Response]] = {
+            "/livez": self._livez,
+            "/readyz": self._readyz,
+            "/health": self._health,
+            "/metrics": self._metrics_page,
+        }
+
+    async def answer(self, request: web.Request) -> web.Response:
+        """The one handler."""
+        # A queue may bear a probe's name: clients of the API always say which version of it they speak.
+        probe = self._probes.get(request.path)
+        if probe is not None and request.method in ("GET", "HEAD") and "api-version" not in request.query:
+            return probe()
+        tracking_id = str(UUID(bytes=self._random_bytes(16), version=4))
+        try:
+            return await self._administer(request, tracking_id)
+        except BusError as error:
+            return self._refusal(request, ANSWERS[error.fault], error.text, tracking_id)
+        except HttpError as fault:
+            return self._refusal(request, fault.answer, fault.text, tracking_id)
+        except Exception:
+            log.exception("a request failed (TrackingId:%s)", tracking_id)
+            text = "The broker failed to answer; its log has the reason."
+            return self._refusal(request, ANSWERS[Fault.INTERNAL], text, tracking_id)
+
+    def _refusal(self, request: web.Request, answer: Answer, text: str, tracking_id: str) -> web.Response:
+        path = request.rel_url.path.strip("/")
+        log.info(
+            "%s of %s refused with %d: %s (TrackingId:%s)",
+            request.method,
+            ascii(path[:300]),
+            answer.status,
+            ascii(text),
+            tracking_id,
+        )
+        now = atom.timestamp(self._namespace.clock.now_ms())
+        body = error_document(answer, text, tracking_id, f"{self._namespace.name}:{path}", now)
+        response = web.Response(status=answer.status, text=body, content_type="application/xml", charset="utf-8")
+        if answer.status == 401:
+            response.headers["WWW-Authenticate"] = "SharedAccessSignature"
+        elif answer.status == 405:
+            response.headers["Allow"] = ", ".join(METHODS)
+        return response
+
+    # Probes
+
+    def _livez(self) -> web.Response:
+        return web.Response(text="ok\n")
+
+    def _readyz(self) -> web.Response:
+        if self._ready():
+            return web.Response(text="ok\n")
+        return web.Response(status=503, text="The broker is starting or stopping.\n")
+
+    def _health(self) -> web.Response:
+        """As the official emulator, whose users wait for a 200 here."""
+        status, word = (200, "healthy") if self._ready() else (503, "unhealthy")
+        return web.json_response({"status": word}, status=status)
+
+    def _metrics_page(self) -> web.Response:
+        return web.Response(body=self._metrics.render(), headers={"Content-Type": CONTENT_TYPE})
+
+    # Administration
+
+    async def _administer(self, request: web.Request, tracking_id: str) -> web.Response:
+        if request.method not in METHODS:
+            raise HttpError(405, f"{request.method} is not a method of the administration API.")
+        if not self._ready():
+            raise BusError(Fault.SERVER_BUSY, "The broker is starting or stopping.")
+        name = _name_in(request)
+        self._authorize(request)
+        if request.method == "GET":
+            if name.lower() == _NAMESPACE:
+                return self._namespace_info(request)
+            if name.lower() in (_QUEUE_LIST, _TOPIC_LIST):
+                return await self._list(request, name.lower() == _QUEUE_LIST)
+            return await self._get(request, name, tracking_id)
+        if request.method == "PUT":
+            return await self._put(request, name, tracking_id)
+        return await self._delete(name, tracking_id)
+
+    def _authorize(self, request: web.Request) -> None:
+        """Administration, reading included, needs the Manage right on what it is about."""
+        token = request.headers.get("Authorization")
+        if token is None:
+            raise BusError(Fault.AUTHENTICATION_FAILED, "The request has no Authorization header.")
+        # The Python client, given a ready-made signature, sends it as if it were a bearer token.
+        token = token.removeprefix("Bearer ")
+        if not token.startswith(sas.PREFIX):
+            raise BusError(
+                Fault.AUTHENTICATION_FAILED,
+                "Only shared access signatures are accepted here: sign with a policy's name and key.",
+            )
+        # The Python client signs the namespace, the JavaScript client the whole address in lower case.
+        audience = f"{request.scheme}://{request.host}{request.rel_url.raw_path}"
+        now = self._namespace.clock.now_ms()
+        grant = access.by_token(token, audience, self._namespace.rules_for, now)
+        if not grant.allows(sas.path_of(audience), Rights.MANAGE):
+            raise BusError(Fault.UNAUTHORIZED, "The Manage right is required for this operation.")
+
+    async def _get(self, request: web.Request, name: str, tracking_id: str) -> web.Response:
+        queue = self._existing(name)
+        response = await self._entry(request, queue, 200)
+        self._note(queue, "read", tracking_id)
+        return response
+
+    async def _put(self, request: web.Request, name: str, tracking_id: str) -> web.Response:
+        """Create, or with `If-Match: *` replace."""
+        match = request.headers.get("If-Match")
+        if match not in (None, "*"):
+            raise HttpError(412, "If-Match must be '*': entities have no versions here.")
+        existing = self._existing(name).description if match else None
+        asked = atom.description_in(parse(await _body(request)))
+        description = queues.read(asked, name, existing, self._random_bytes)
+        if existing is None:
+            queue = await self._namespace.create_queue(description)
+        else:
+            queue = await self._namespace.update_queue(description)
+        self._note(queue, "updated" if existing else "created", tracking_id)
+        return await self._entry(request, queue, 200 if existing else 201)
+
+    async def _delete(self, name: str, tracking_id: str) -> web.Response:
+        queue = self._existing(name)
+        await self._namespace.delete_queue(queue.name)
+        self._note(queue, "deleted", tracking_id)
+        return web.Response()
+
+    def _existing(self, name: str) -> Queue:
+        """The queue of that name; a name that none can have is told apart from one that is free."""
+        found = self._namespace.find(name)
+        # Below a topic stand its subscriptions: without topics they are missing rather than misspelt.
+        if found is None and "subscriptions" not in name.lower().split("/"):
+            check_entity_name(name)
+        return found or self._namespace.queue(name)
+
+    def _note(self, queue: Queue, outcome: str, tracking_id: str) -> None:
+        """Management operations are billed, so the journal has them."""
+        self._namespace.note(queue.mailbox(), "manage", outcome, Origin("http"), tracking_id=tracking_id)
+
+    # Answers
+
+    async def _entry(self, request: web.Request, queue: Queue, status: int) -> web.Response:
+        body = atom.entry(await self._describe(request, queue), self._namespace.name)
+        return _atom_response(body, atom.ENTRY_TYPE, status)
+
+    async def _describe(self, request: web.Request, queue: Queue) -> atom.Entry:
+        counts = await queue.counts()
+        description = queue.description
+        return atom.Entry(
+            f"{_origin_of(request)}/{description.name}",
+            description.name,
+            description.created_at_ms,
+            description.updated_at_ms,
+            queues.write(description, counts, queue.accessed_at_ms),
+        )
+
+    async def _list(self, request: web.Request, of_queues: bool) -> web.Response:
+        page = atom.Page(_number(request, "$skip", 0), min(_number(request, "$top", PAGE_MAX), PAGE_MAX))
+        if page.top == 0:
+            raise BusError(Fault.ARGUMENT, "$top must be at least 1.")
+        everything = self._namespace.queues() if of_queues else []
+        shown = everything[page.skip : page.skip + page.top]
+        described = await asyncio.gather(*(self._describe_if_there(request, queue) for queue in shown))
+        entries = [entry for entry in described if entry is not None]
+        next_url = None
+        if page.skip + page.top < len(everything):
+            query = dict(request.query) | {"$skip": str(page.skip + page.top), "$top": str(page.top)}
+            next_url = f"{_origin_of(request)}{request.rel_url.raw_path}?{urlencode(query, safe='$')}"
+        now = self._namespace.clock.now_ms()
+        title = "Queues" if of_queues else "Topics"
+        url = f"{_origin_of(request)}{request.rel_url.raw_path_qs}"
+        body = atom.feed(title, url, next_url, entries, self._namespace.name, now)
+        return _atom_response(body, atom.FEED_TYPE, 200)
+
+    async def _describe_if_there(self, request: web.Request, queue: Queue) -> atom.Entry | None:
+        """The entry of a queue, unless it was deleted while the list was made."""
+        try:
+            return await self._describe(request, queue)
+        except BusError:
+            if self._namespace.find(queue.name) is queue:
+                raise
+            return None
+
+    def _namespace_info(self, request: web.Request) -> web.Response:
+        # The catalog does not keep when the namespace was made; since when it is served is the best that is known.
+        name, created_at_ms = self._namespace.name, self._namespace.started_at_ms
+        content = atom.namespace_info(name, created_at_ms)
+        url = f"{_origin_of(request)}{request.rel_url.raw_path}"
+        entry = atom.Entry(url, name, created_at_ms, created_at_ms, content)
+        return _atom_response(atom.entry(entry, name), atom.ENTRY_TYPE, 200)
+
+
+def _name_in(request: web.Request) -> str:
+    """The path as a name: Python escapes the slashes in it, JavaScript does not and may end with one."""
+    try:
+        return unquote(request.rel_url.raw_path, errors="strict").strip("/")
+    except UnicodeDecodeError:
+        raise BusError(Fault.ARGUMENT, "The address is not percent-encoded UTF-8.") from None
+
+
+def _origin_of(request: web.Request) -> str:
+    return f"{request.scheme}://{request.host}"
+
+
+def _number(request: web.Request, parameter: str, default: int) -> int:
+    text = request.query.get(parameter, str(default))
+    if not (text.isascii() and text.isdigit() and len(text) <= 9):
+        raise BusError(Fault.ARGUMENT, f"{parameter} must be a non-negative integer.")
+    return int(text)
+
+
+async def _body(request: web.Request) -> bytes:
+    """The whole body, within a size and a time."""
+    if request.headers.get("Content-Encoding", "identity").lower() != "identity":
+        raise HttpError(415, "A compressed body is not accepted.")
+    too_large = HttpError(413, f"The body is larger than {BODY_BYTES_MAX} bytes.")
+    if (request.content_length or 0) > BODY_BYTES_MAX:
+        raise too_large
+    try:
+        async with asyncio.timeout(BODY_S):
+            return await request.read()
+    except TimeoutError:
+        raise HttpError(408, f"The body did not arrive within {BODY_S:.0f} seconds.") from None
+    except web.HTTPRequestEntityTooLarge:
+        raise too_large from None
+    except ConnectionError:
+        raise HttpError(400, "The client went away before its body had arrived.") from None
+    except web.RequestPayloadError:
+        raise HttpError(400, "The body is not what its headers say.") from None
+
+
+def _atom_response(body: str, content_type: str, status: int) -> web.Response:
+    return web.Response(status=status, body=body.encode(), headers={"Content-Type": content_type})

@@ -1,0 +1,199 @@
+"""One broker process from start to stop: opens the data, wires the doors to the namespace, serves, ends politely.
+
+What the parts do is theirs; the order in which they come and go is told here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import os
+import signal
+import ssl
+from collections.abc import Callable
+from dataclasses import replace
+
+from aiohttp import web
+
+from twinbus import __version__
+from twinbus.admin.app import make_app
+from twinbus.admin.server import bound_port, start_http
+from twinbus.broker.clock import SystemClock
+from twinbus.broker.datadir import DataDirectory
+from twinbus.broker.settings import ROOT_POLICY, Settings, SettingsError
+from twinbus.broker.stores import CatalogShell, StoreShell
+from twinbus.entities.namespace import Namespace
+from twinbus.gateway.server import Gateway
+from twinbus.model.clock import Clock
+from twinbus.model.security import AuthorizationRule, Rights
+from twinbus.store.catalog import CatalogFile
+from twinbus.store.commands import Hints
+from twinbus.store.sqlite import SqliteStore
+
+NOTES_INTERVAL_S = 0.5
+IDLE_CHECK_S = 5.0
+
+
+def new_id() -> str:
+    """32 hex digits that nobody used before."""
+    return os.urandom(16).hex()
+
+
+def new_key() -> str:
+    """A 256-bit key as text."""
+    return base64.b64encode(os.urandom(32)).decode()
+
+
+class Broker:
+    """A namespace that is being served."""
+
+    def __init__(self, settings: Settings, clock: Clock | None = None) -> None:
+        settings.check()
+        self.settings = settings
+        self.clock = clock or SystemClock()
+        self.is_ready = False
+        self.ports: dict[str, int] = {}
+        self._directory = DataDirectory(settings.data_directory)
+        self._stores: list[StoreShell] = []
+        self._runners: list[web.AppRunner] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self._idle_checks: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Open everything; when this returns, clients can connect."""
+        settings = self.settings
+        try:
+            tls = self._tls()
+            file = CatalogFile(str(self._directory.catalog))
+            meta, rows = file.load()
+            self._catalog = CatalogShell(file)
+            self._open_stores()
+            self.namespace = Namespace(settings.namespace, self.clock, self._stores, self._catalog)
+            self.namespace.load(meta, rows)
+            await self._ensure_root_policy()
+            await self._ensure_queues()
+            self.gateway = Gateway(self.namespace, new_id, f"Twinbus {__version__}")
+            await self._listen(tls)
+        except BaseException:
+            self._directory.release()
+            raise
+        self._flush_notes()
+        self._idle_checks = asyncio.create_task(self._delete_idle())
+        self.is_ready = True
+
+    def _open_stores(self) -> None:
+        count = self._directory.stores(self.settings.stores)
+        for index in range(count):
+            store = SqliteStore(
+                str(self._directory.store(index)), epoch=os.urandom(8), now_ms=self.clock.now_ms(), number=index
+            )
+            self._stores.append(StoreShell(store, self.clock, self._hinted))
+
+    def _hinted(self, hints: Hints) -> None:
+        self.namespace.hinted(hints)
+
+    async def _ensure_root_policy(self) -> None:
+        """The first start makes a key; a key that is given replaces the one that was kept."""
+        rules = list(self.namespace.rules)
+        root = next((rule for rule in rules if rule.name == ROOT_POLICY), None)
+        if root is None:
+            key = self.settings.key or new_key()
+            rules.insert(0, AuthorizationRule(ROOT_POLICY, key, new_key(), Rights.ALL))
+        elif self.settings.key is not None and self.settings.key != root.primary_key:
+            rules[rules.index(root)] = replace(root, primary_key=self.settings.key)
+        else:
+            return
+        await self.namespace.set_rules(rules)
+
+    async def _ensure_queues(self) -> None:
+        for description in self.settings.queues:
+            if self.namespace.find(description.name) is None:
+                await self.namespace.create_queue(description)
+
+    def _tls(self) -> ssl.SSLContext | None:
+        if self.settings.certificate is None or self.settings.certificate_key is None:
+            return None
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        try:
+            context.load_cert_chain(self.settings.certificate, self.settings.certificate_key)
+        except (OSError, ssl.SSLError) as problem:
+            raise SettingsError(f"The certificate {self.settings.certificate} cannot be used: {problem}.") from None
+        return context
+
+    async def _listen(self, tls: ssl.SSLContext | None) -> None:
+        settings = self.settings
+        try:
+            if settings.serves_plain:
+                self.ports["amqp"] = await self.gateway.listen(settings.host, settings.amqp_port)
+                self.ports["http"] = await self._serve_http(settings.http_port, None)
+            if tls is not None:
+                self.ports["amqps"] = await self.gateway.listen(settings.host, settings.amqps_port, tls)
+                self.ports["https"] = await self._serve_http(settings.https_port, tls)
+        except OSError as problem:
+            raise SettingsError(f"A port cannot be opened: {problem.strerror or problem}.") from None
+
+    async def _serve_http(self, port: int, tls: ssl.SSLContext | None) -> int:
+        app = make_app(self.namespace, metrics=self.counters, ready=lambda: self.is_ready)
+        runner = await start_http(app, self.settings.host, port, tls)
+        self._runners.append(runner)
+        return bound_port(runner)
+
+    def counters(self) -> dict[str, int]:
+        """Plain numbers for the metrics page."""
+        gateway = self.gateway
+        return {
+            **gateway.context.counters,
+            "open_connections": len(gateway.connections),
+            "open_links": sum(len(connection.nodes) for connection in gateway.connections),
+            "pending_bytes": sum(store.pending_bytes for store in self._stores),
+            "queues": len(self.namespace.queues()),
+        }
+
+    def connection_string(self) -> str:
+        """What an application needs, ready to paste."""
+        key = next(rule for rule in self.namespace.rules if rule.name == ROOT_POLICY).primary_key
+        host = "localhost" if self.settings.is_loopback else self.settings.host
+        policy = f"SharedAccessKeyName={ROOT_POLICY};SharedAccessKey={key}"
+        if "amqp" in self.ports:
+            return f"Endpoint=sb://{host}:{self.ports['amqp']};{policy};UseDevelopmentEmulator=true"
+        return f"Endpoint=sb://{host};{policy}"
+
+    def _flush_notes(self) -> None:
+        self.namespace.flush_notes()
+        self._timer = asyncio.get_running_loop().call_later(NOTES_INTERVAL_S, self._flush_notes)
+
+    async def _delete_idle(self) -> None:
+        while True:
+            await asyncio.sleep(IDLE_CHECK_S)
+            await self.namespace.delete_idle()
+
+    async def stop(self) -> None:
+        """Stop accepting, let clients go, finish commits, release the files."""
+        self.is_ready = False
+        if self._idle_checks is not None:
+            self._idle_checks.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
+        await self.gateway.close()
+        for runner in self._runners:
+            await runner.cleanup()
+        self.namespace.flush_notes()
+        await asyncio.gather(*(store.close() for store in self._stores))
+        self._catalog.close()
+        self._directory.release()
+
+
+async def serve(settings: Settings, announce: Callable[[Broker], None]) -> None:
+    """Run a broker until SIGTERM or SIGINT."""
+    broker = Broker(settings)
+    await broker.start()
+    ended = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, ended.set)
+    announce(broker)
+    try:
+        await ended.wait()
+    finally:
+        await broker.stop()

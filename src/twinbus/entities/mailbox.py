@@ -1,0 +1,136 @@
+"""One numbered queue of a store, a main queue or a dead-letter queue, with everything a receiver can ask of it.
+
+Each method is one named transaction of the store; `done` callbacks get one answer per item, also when the whole failed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from twinbus.entities.feed import Feed
+from twinbus.entities.ports import StorePort
+from twinbus.model.errors import BusError, Fault
+from twinbus.model.message import Delivered, Origin, ReceiveMode, Settlement
+from twinbus.store.commands import (
+    AcquireDeferred,
+    CancelScheduled,
+    Complete,
+    DeleteBatch,
+    GetSessionState,
+    Inspect,
+    ListSessions,
+    Peek,
+    Renew,
+    RenewSession,
+    SetSessionState,
+    Settle,
+)
+
+Answers = list[BusError | None]
+
+
+class Mailbox:
+    """A queue as receivers see it."""
+
+    def __init__(self, number: int, store: StorePort, store_index: int) -> None:
+        self.number = number
+        self.store_index = store_index
+        self.feed = Feed(number, store)
+        self._store = store
+
+    # Settling: on the hot path, hence by callback.
+
+    def complete(self, tokens: list[bytes], origin: Origin, done: Callable[[Answers], None]) -> None:
+        """Remove locked messages."""
+
+        def finished(command: Complete) -> None:
+            done(command.result if command.error is None else [command.error] * len(tokens))
+
+        self._store.submit(Complete(queue=self.number, origin=origin, tokens=tokens, done=finished))
+
+    def settle(self, settlements: list[Settlement], origin: Origin, done: Callable[[Answers], None]) -> None:
+        """Settle locked messages in any way."""
+
+        def finished(command: Settle) -> None:
+            done(command.result if command.error is None else [command.error] * len(settlements))
+
+        self._store.submit(Settle(queue=self.number, origin=origin, settlements=settlements, done=finished))
+
+    async def settle_all(self, settlements: list[Settlement], origin: Origin) -> None:
+        """Settle and wait; raises the first fault."""
+        command = Settle(queue=self.number, origin=origin, settlements=settlements)
+        await self._store.call(command)
+        for error in command.result:
+            if error is not None:
+                raise error
+
+    # Reading and holding
+
+    async def inspect(self, tokens: list[bytes], origin: Origin) -> list[Delivered | None]:
+        """The locked messages themselves; None where the lock is lost."""
+        return (await self._store.call(Inspect(queue=self.number, origin=origin, tokens=tokens))).result
+
+    async def renew(self, tokens: list[bytes], origin: Origin) -> list[int]:
+        """Extend locks; raises the first fault."""
+        command = await self._store.call(Renew(queue=self.number, origin=origin, tokens=tokens))
+        expirations = []
+        for expiry in command.result:
+            if isinstance(expiry, BusError):
+                raise expiry
+            expirations.append(expiry)
+        return expirations
+
+    async def peek(self, start: int, limit: int, session: str | None, origin: Origin) -> list[Delivered]:
+        """Look without taking."""
+        return (
+            await self._store.call(
+                Peek(queue=self.number, origin=origin, from_sequence_number=start, limit=limit, session=session)
+            )
+        ).result
+
+    async def receive_deferred(
+        self, numbers: list[int], mode: ReceiveMode, owner: int, session: str | None, origin: Origin
+    ) -> list[Delivered]:
+        """Take deferred messages by number, all or none."""
+        command = AcquireDeferred(
+            queue=self.number, origin=origin, sequence_numbers=numbers, mode=mode, owner=owner, session=session
+        )
+        return (await self._store.call(command)).result
+
+    async def cancel_scheduled(self, numbers: list[int], origin: Origin) -> None:
+        """Remove scheduled messages by number, all or none."""
+        await self._store.call(CancelScheduled(queue=self.number, origin=origin, sequence_numbers=numbers))
+
+    async def delete_batch(self, limit: int, before_ms: int, origin: Origin) -> int:
+        """Remove messages enqueued before an instant; returns how many."""
+        return (
+            await self._store.call(DeleteBatch(queue=self.number, origin=origin, limit=limit, before_ms=before_ms))
+        ).result
+
+    # Sessions
+
+    async def renew_session(self, session: str, origin: Origin) -> int:
+        """Extend the lock of a session that somebody holds."""
+        return (await self._store.call(RenewSession(queue=self.number, origin=origin, session=session))).result
+
+    async def get_session_state(self, session: str, origin: Origin) -> bytes | None:
+        """The session's state; None if it has none."""
+        return (await self._store.call(GetSessionState(queue=self.number, origin=origin, session=session))).result
+
+    async def set_session_state(self, session: str, state: bytes | None, origin: Origin) -> None:
+        """Replace or clear the session's state."""
+        await self._store.call(SetSessionState(queue=self.number, origin=origin, session=session, state=state))
+
+    async def list_sessions(self, updated_after_ms: int | None, skip: int, limit: int, origin: Origin) -> list[str]:
+        """Session ids, a page at a time."""
+        command = ListSessions(
+            queue=self.number, origin=origin, updated_after_ms=updated_after_ms, skip=skip, limit=limit
+        )
+        return (await self._store.call(command)).result
+
+
+def lock_error(error: BusError, has_sessions: bool) -> BusError:
+    """In a session, a lost message lock means that the session's lock was lost."""
+    if has_sessions and error.fault is Fault.LOCK_LOST:
+        return BusError(Fault.SESSION_LOCK_LOST, error.text)
+    return error

@@ -1,0 +1,125 @@
+"""Decides what an attach leads to: which node, with which right, or why not.
+
+A refusal is always an attach with a null terminus and then a detach with the reason: the official clients need both.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from twinbus.amqp.carrier import LinkRole
+from twinbus.amqp.link import Link
+from twinbus.amqp.performatives import Coordinator
+from twinbus.amqp.types import Symbol, ULong
+from twinbus.entities.queue import Queue
+from twinbus.gateway.cbs import CbsNode
+from twinbus.gateway.egress import Egress
+from twinbus.gateway.ingress import CREDIT, Ingress
+from twinbus.gateway.management import ManagementNode
+from twinbus.gateway.requests import REQUEST_CREDIT, ReplyLink
+from twinbus.gateway.sessions import SessionAttach
+from twinbus.model import limits
+from twinbus.model.address import Address, SubQueue
+from twinbus.model.errors import BusError, Fault
+from twinbus.model.message import ReceiveMode
+from twinbus.model.security import Rights
+from twinbus.wire import address as wire_address
+from twinbus.wire import sessions as wire_sessions
+
+if TYPE_CHECKING:
+    from twinbus.gateway.connection import ClientConnection
+
+SND_SETTLED = 1
+MAX_BATCH_PROPERTY = Symbol("com.microsoft:max-message-batch-size")
+
+
+def attach(connection: ClientConnection, link: Link) -> None:
+    """Answer a client's attach."""
+    path = ""
+    try:
+        text = _address_of(link)
+        address = wire_address.parse(text)
+        path = wire_address.format_address(address)
+        if address.cbs:
+            _attach_cbs(connection, link)
+        elif address.management:
+            _attach_management(connection, link, address, path)
+        elif link.role is LinkRole.SENDER:
+            _attach_receiver(connection, link, address, path)
+        else:
+            _attach_sender(connection, link, address, path)
+    except BusError as error:
+        link.refuse(connection.context.refusal(error, path, "attach"))
+
+
+def _address_of(link: Link) -> str:
+    """The node that the client names: the source when it receives, the target when it sends."""
+    assert link.remote is not None
+    terminus = link.remote.source if link.role is LinkRole.SENDER else link.remote.target
+    if isinstance(terminus, Coordinator):
+        raise BusError(Fault.NOT_IMPLEMENTED, "Transactions are not offered.")
+    address: Any = getattr(terminus, "address", None)
+    if not isinstance(address, str):
+        raise BusError(Fault.NOT_IMPLEMENTED, "A link needs the address of an entity; dynamic nodes are not offered.")
+    return address
+
+
+def _attach_cbs(connection: ClientConnection, link: Link) -> None:
+    if link.role is LinkRole.SENDER:
+        link.accept()
+        connection.enter(link, ReplyLink(connection, link, "$cbs"))
+    else:
+        link.accept(max_message_size=ULong(limits.MESSAGE_BYTES_MAX))
+        connection.enter(link, CbsNode(connection, link))
+        link.grant(REQUEST_CREDIT)
+
+
+def _entity(connection: ClientConnection, address: Address, path: str, *rights: Rights) -> Queue:
+    """The queue, if the connection may know of it."""
+    if not any(connection.allows(path, right) for right in rights):
+        needed = " or ".join(str(right.name) for right in rights)
+        raise BusError(Fault.UNAUTHORIZED, f"No valid token gives the right {needed} on '{path}'.")
+    return connection.context.namespace.queue(address.entity_path)
+
+
+def _attach_management(connection: ClientConnection, link: Link, address: Address, path: str) -> None:
+    queue = _entity(connection, address, path, Rights.LISTEN, Rights.SEND)
+    if link.role is LinkRole.SENDER:
+        link.accept()
+        connection.enter(link, ReplyLink(connection, link, path))
+    else:
+        link.accept(max_message_size=ULong(limits.MESSAGE_BYTES_MAX * 4))
+        connection.enter(link, ManagementNode(connection, link, queue, address.subqueue, path))
+        link.grant(REQUEST_CREDIT)
+
+
+def _attach_sender(connection: ClientConnection, link: Link, address: Address, path: str) -> None:
+    queue = _entity(connection, address, path, Rights.SEND)
+    if address.subqueue is not SubQueue.MAIN:
+        raise BusError(Fault.NOT_ALLOWED, "Nobody can send to a dead-letter queue.")
+    queue.check_may_send()
+    link.accept(
+        max_message_size=ULong(limits.MESSAGE_BYTES_MAX),
+        properties={MAX_BATCH_PROPERTY: limits.MESSAGE_BYTES_MAX},
+    )
+    connection.enter(link, Ingress(connection, link, queue, path))
+    link.grant(CREDIT)
+
+
+def _attach_receiver(connection: ClientConnection, link: Link, address: Address, path: str) -> None:
+    queue = _entity(connection, address, path, Rights.LISTEN)
+    queue.check_may_receive()
+    assert link.remote is not None
+    settled = link.remote.snd_settle_mode == SND_SETTLED
+    mode = ReceiveMode.RECEIVE_AND_DELETE if settled else ReceiveMode.PEEK_LOCK
+    wanted = wire_sessions.read_session_filter(link.remote.source.filter)
+    has_sessions = queue.description.requires_session and address.subqueue is SubQueue.MAIN
+    if (wanted is not None) != has_sessions:
+        needs = "requires sessions: accept one" if has_sessions else "has no sessions to accept"
+        raise BusError(Fault.NOT_ALLOWED, f"'{path}' {needs}.")
+    egress = Egress(connection, link, queue, address.subqueue, path, mode)
+    if wanted is not None:
+        SessionAttach(connection, link, egress, wanted.session_id).begin()
+    else:
+        link.accept(max_message_size=ULong(limits.MESSAGE_BYTES_MAX))
+        connection.enter(link, egress)

@@ -1,0 +1,277 @@
+"""One client's connection: bytes to events, events to links, and the rights that its tokens grant.
+
+The protocol is `amqp`'s; what happens on a link is up to `ingress`, `egress` and `requests`; which node an attach leads
+to is decided in `attaching`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, cast
+
+from twinbus.amqp import events
+from twinbus.amqp.conditions import CONNECTION_FORCED
+from twinbus.amqp.connection import Connection
+from twinbus.amqp.handshake import Role
+from twinbus.amqp.link import Link
+from twinbus.amqp.performatives import Error
+from twinbus.gateway.attaching import attach
+from twinbus.gateway.context import log
+from twinbus.gateway.node import Node
+from twinbus.model.errors import BusError, Fault
+from twinbus.model.message import Origin
+from twinbus.model.security import Rights
+from twinbus.wire import access
+
+if TYPE_CHECKING:
+    from twinbus.gateway.server import Gateway
+
+# A connection that leads nowhere is closed: new ones after a minute, others after five.
+UNUSED_NEW_MS = 60_000
+UNUSED_MS = 300_000
+REQUESTS_MAX = 256
+_WITHOUT_CREDENTIALS = {"ANONYMOUS", "EXTERNAL", "MSSBCBS"}  # They prove themselves on $cbs.
+
+
+class ClientConnection(asyncio.Protocol):
+    """The broker's end of a connection."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self.gateway = gateway
+        self.context = gateway.context
+        self.number = self.context.next_number()
+        self.label = f"c{self.number}"
+        self.origin = Origin(self.label)
+        self.is_paused = False
+        self.is_lost = False
+        self._said_goodbye = False
+        self.nodes: dict[Link, Node] = {}
+        self.tasks: set[asyncio.Task[None]] = set()
+        self._grants: dict[str | None, access.Grant] = {}  # By audience; None for a name and key given by SASL.
+        self._loop = asyncio.get_running_loop()
+        self._core = Connection(
+            role=Role.SERVER,
+            container_id=gateway.container_id,
+            settings=gateway.settings,
+            now_ms=self.context.clock.now_ms(),
+        )
+        self._transport: asyncio.Transport | None = None
+        self._flush_scheduled = False
+        self._idle_since_ms = self.context.clock.now_ms()
+        self._idle_limit_ms = UNUSED_NEW_MS
+
+    # The transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A peer connected."""
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=1024 * 1024)
+        self.gateway.joined(self)
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes came: handle everything in them, then write once."""
+        self._handle(self._core.receive(data, self.context.clock.now_ms()))
+        self.flush()
+
+    def connection_lost(self, problem: Exception | None) -> None:
+        """The socket is gone. Without a polite close before it, the connection's locks fall."""
+        self.is_lost = True
+        self._leave_all()
+        for task in self.tasks:
+            task.cancel()
+        if not self._said_goodbye:
+            self.context.namespace.drop_locks(self.number, self.origin)
+        self.gateway.left(self)
+
+    def pause_writing(self) -> None:
+        """The peer reads too slowly: nothing new is fetched for it."""
+        self.is_paused = True
+
+    def resume_writing(self) -> None:
+        """The peer reads again."""
+        self.is_paused = False
+        for node in list(self.nodes.values()):
+            node.resume()
+
+    def mark_dirty(self) -> None:
+        """Something was queued outside of `data_received`: write it at the end of this turn."""
+        if not self._flush_scheduled:
+            self._flush_scheduled = True
+            self._loop.call_soon(self.flush)
+
+    def flush(self) -> None:
+        """Write what is queued, in one piece."""
+        self._flush_scheduled = False
+        if self._transport is None or self.is_lost:
+            return
+        data = self._core.take()
+        if data:
+            self._transport.write(data)
+        if self._core.closed:
+            self._transport.close()
+
+    def close(self, error: Error | None) -> None:
+        """Say goodbye: links first, so that each client learns why, then the connection."""
+        for link in list(self.nodes):
+            if link.attached:
+                link.detach(error)
+        self._leave_all()
+        self._core.close(error)
+        self.flush()
+
+    def abort(self) -> None:
+        """Cut the socket."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def start(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run something that has to wait for the store."""
+        task = self._loop.create_task(work)
+        self.tasks.add(task)
+        task.add_done_callback(self._finished)
+
+    def _finished(self, task: asyncio.Task[None]) -> None:
+        self.tasks.discard(task)
+        if not task.cancelled() and (problem := task.exception()) is not None:
+            log.error("a request on %s failed", self.label, exc_info=problem)
+
+    # Events
+
+    def _handle(self, happened: list[events.Event]) -> None:
+        for event in happened:
+            _HANDLERS[type(event)](self, event)
+
+    def _on_sasl_init(self, event: events.SaslInit) -> None:
+        accepted = event.mechanism in _WITHOUT_CREDENTIALS
+        if event.mechanism == "PLAIN":
+            try:
+                _, policy, key = (event.response or b"").decode("utf-8").split("\0")
+                self._grants[None] = access.by_key(policy, key, self.context.namespace.rules_for)
+                accepted = True
+            except (BusError, ValueError):
+                self.context.counters["refused_sasl"] += 1
+                log.info("SASL PLAIN on %s refused: the policy name or key is not valid", self.label)
+        self._handle(self._core.sasl_outcome(accepted))
+
+    def _on_opened(self, event: events.Opened) -> None:
+        self.label = f"{event.performative.container_id[:64]}#{self.number}"
+        self.origin = Origin(self.label)
+
+    def _on_attached(self, event: events.LinkAttached) -> None:
+        attach(self, event.link)
+
+    def _on_detached(self, event: events.LinkDetached) -> None:
+        self._leave(event.link)
+
+    def _on_session_ended(self, event: events.SessionEnded) -> None:
+        for link in [link for link in self.nodes if link.session is event.session]:
+            self._leave(link)
+
+    def _on_flow(self, event: events.LinkFlow) -> None:
+        if node := self.nodes.get(event.link):
+            node.flow()
+
+    def _on_deliveries(self, event: events.Deliveries) -> None:
+        if node := self.nodes.get(event.link):
+            node.received(event.items)
+
+    def _on_oversized(self, event: events.Oversized) -> None:
+        if node := self.nodes.get(event.link):
+            node.oversized(event.delivery_id, event.settled, event.size)
+
+    def _on_settlements(self, event: events.Settlements) -> None:
+        if node := self.nodes.get(event.link):
+            node.decided(event.items)
+
+    def _on_ignored(self, event: events.Event) -> None:
+        """Nothing to do: the core has answered."""
+
+    def _on_closed(self, event: events.ConnectionClosed) -> None:
+        self._said_goodbye = True
+        self._leave_all()
+
+    def _on_failed(self, event: events.ConnectionFailed) -> None:
+        self.context.counters["protocol_errors"] += 1
+        log.info("connection %s given up: %s: %s", self.label, event.error.condition, event.error.description)
+        self._leave_all()
+
+    # Links
+
+    def enter(self, link: Link, node: Node) -> None:
+        """A link was accepted."""
+        self.nodes[link] = node
+
+    def _leave(self, link: Link) -> None:
+        if node := self.nodes.pop(link, None):
+            node.closed()
+        if not self.nodes:
+            self._idle_since_ms = self.context.clock.now_ms()
+            self._idle_limit_ms = UNUSED_MS
+
+    def _leave_all(self) -> None:
+        for link in list(self.nodes):
+            self._leave(link)
+
+    def detach(self, link: Link, error: BusError, path: str) -> None:
+        """End a link with a reason."""
+        if link.attached:
+            link.detach(self.context.refusal(error, path, "link"))
+        self._leave(link)
+        self.mark_dirty()
+
+    # Rights
+
+    def allows(self, path: str, right: Rights) -> bool:
+        """Whether a grant that has not lapsed gives a right on a path."""
+        now_ms = self.context.clock.now_ms()
+        return any(g.expires_at_ms > now_ms and g.allows(path, right) for g in self._grants.values())
+
+    def put_grant(self, audience: str, grant: access.Grant) -> None:
+        """A token was accepted; a newer one for the same audience replaces it."""
+        self._grants[audience] = grant
+
+    def review_grants(self) -> None:
+        """The rules changed: drop what they no longer back."""
+        now_ms = self.context.clock.now_ms()
+        for audience, grant in list(self._grants.items()):
+            kept = access.renewed(grant, audience, self.context.namespace.rules_for, now_ms)
+            if kept is None:
+                del self._grants[audience]
+            else:
+                self._grants[audience] = kept
+        self._drop_unauthorised()
+
+    def _drop_unauthorised(self) -> None:
+        for link, node in list(self.nodes.items()):
+            if node.right is not None and not self.allows(node.path, node.right):
+                lapsed = BusError(Fault.UNAUTHORIZED, "The token that allowed this link has expired or was revoked.")
+                self.detach(link, lapsed, node.path)
+
+    def tick(self, now_ms: int) -> None:
+        """Heartbeats, time-outs, tokens that lapsed, connections that lead nowhere."""
+        self._handle(self._core.tick(now_ms))
+        if any(grant.expires_at_ms <= now_ms for grant in self._grants.values()):
+            self._grants = {a: g for a, g in self._grants.items() if g.expires_at_ms > now_ms}
+            self._drop_unauthorised()
+        if not self.nodes and now_ms - self._idle_since_ms > self._idle_limit_ms and not self._core.closed:
+            self.close(
+                Error(CONNECTION_FORCED, f"The connection had no link for {self._idle_limit_ms // 1000} s.", None)
+            )
+        self.flush()
+
+
+_HANDLERS: dict[type, Callable[[ClientConnection, Any], None]] = {
+    events.SaslInit: ClientConnection._on_sasl_init,
+    events.Opened: ClientConnection._on_opened,
+    events.SessionBegun: ClientConnection._on_ignored,
+    events.SessionEnded: ClientConnection._on_session_ended,
+    events.LinkAttached: ClientConnection._on_attached,
+    events.LinkDetached: ClientConnection._on_detached,
+    events.LinkFlow: ClientConnection._on_flow,
+    events.Deliveries: ClientConnection._on_deliveries,
+    events.Oversized: ClientConnection._on_oversized,
+    events.Settlements: ClientConnection._on_settlements,
+    events.ConnectionClosed: ClientConnection._on_closed,
+    events.ConnectionFailed: ClientConnection._on_failed,
+}

@@ -1,0 +1,212 @@
+"""A link on which a client receives: demand comes from its credit, messages go out stamped, decisions come back.
+
+Which message is next, and who holds which lock, the store knows; this link knows delivery ids and how to answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from twinbus.amqp.link import Link
+from twinbus.amqp.performatives import ACCEPTED, Accepted, Rejected
+from twinbus.entities.mailbox import Answers, lock_error
+from twinbus.entities.queue import Queue
+from twinbus.gateway.node import Node
+from twinbus.model.errors import BusError
+from twinbus.model.message import Delivered, Origin, Outcome, ReceiveMode, Settlement
+from twinbus.model.security import Rights
+from twinbus.wire import message as wire_message
+from twinbus.wire import outcomes
+
+if TYPE_CHECKING:
+    from twinbus.gateway.connection import ClientConnection
+
+UNSETTLED_MAX = 5000
+
+Decision = tuple[int, bytes, Any, bool]  # delivery id, tag, state, settled
+Decided = tuple[int | None, Settlement, dict[str, Any] | None]  # whom to answer, what, changed properties
+# Settled without an outcome: the client gives the message up untouched.
+UNDECIDED = outcomes.Decision(Outcome.RELEASE)
+
+
+class Egress(Node):
+    """The broker's end of a receiving client's link; a `Receiver` of its queue's feed."""
+
+    right = Rights.LISTEN
+
+    def __init__(
+        self, connection: ClientConnection, link: Link, queue: Queue, sub_queue: int, path: str, mode: ReceiveMode
+    ) -> None:
+        self.connection = connection
+        self.link = link
+        self.queue = queue
+        self.path = path
+        self.mode = mode
+        self.owner = connection.number
+        self.holder = connection.context.next_number()
+        self.session: str | None = None
+        self.origin = Origin(connection.label, link.name)
+        self.mailbox = queue.mailbox(sub_queue)
+        self.feed = self.mailbox.feed
+        self.is_open = True
+        self._context = connection.context
+        self._draining = False
+        self._polled = False  # The client asked since the last answer: an empty one is an operation too.
+        self._unsettled = 0
+        queue.links += 1
+
+    # What the feed asks
+
+    def demand(self) -> int:
+        """The credit that can be served now."""
+        if not self.is_open or self.connection.is_paused:
+            return 0
+        return min(self.link.sendable, UNSETTLED_MAX - self._unsettled)
+
+    def deliver(self, messages: list[Delivered]) -> None:
+        """Put messages on the wire."""
+        link = self.link
+        settled = self.mode is ReceiveMode.RECEIVE_AND_DELETE
+        self.queue.accessed_at_ms = self._context.clock.now_ms()
+        if not settled and link.credit < len(messages):
+            self.feed.give_back(messages[link.credit :], self.origin)
+            messages = messages[: link.credit]
+        stamp = wire_message.stamp
+        transfer = link.transfer
+        for message in messages:
+            transfer(message.token, stamp(message, locked=not settled), settled)
+        if messages:
+            self._context.counters["delivered"] += len(messages)
+            if not settled:
+                self._unsettled += len(messages)
+        elif self._polled:
+            self._context.namespace.note(self.mailbox, "receive", "empty", self.origin)
+        self._polled = False
+        if self._draining:
+            self._draining = False
+            link.drained()
+        self.connection.mark_dirty()
+
+    def failed(self, error: BusError) -> None:
+        """The queue cannot serve this link any more."""
+        if self.is_open:
+            self.link.detach(self._context.refusal(error, self.path, "receive"))
+            self.closed()
+            self.connection.mark_dirty()
+
+    # What the client says
+
+    def flow(self) -> None:
+        """Credit or drain changed."""
+        if self.link.drain:
+            if self.link.credit <= 0 and not self.feed.is_busy(self):
+                self.link.drained()
+                return
+            self._draining = True
+        self._polled = self.link.credit > 0
+        self.feed.pull(self)
+        if self._draining and not self.feed.is_busy(self):
+            self._draining = False
+            self.link.drained()
+
+    def resume(self) -> None:
+        """The connection can be written to again."""
+        self.feed.pull(self)
+
+    def decided(self, items: Sequence[Decision]) -> None:
+        """The client settled deliveries: hand its decisions to the store; answers follow the commit."""
+        completed: list[bytes] = []
+        ids: list[int | None] = []
+        others: list[Decided] = []
+        for delivery_id, tag, state, settled in items:
+            if type(state) is Accepted:
+                completed.append(tag)
+                ids.append(None if settled else delivery_id)
+                continue
+            answer = None if settled else delivery_id
+            try:
+                decision = outcomes.read(state)
+            except BusError as error:
+                self._answer(answer, error, Outcome.RELEASE)
+                continue
+            if decision is None:
+                if not settled:
+                    continue  # Undecided as yet.
+                decision = UNDECIDED
+            settlement = Settlement(tag, decision.outcome, None, decision.reason, decision.description)
+            others.append((answer, settlement, decision.changes))
+        if completed:
+            self.mailbox.complete(completed, self.origin, partial(self._completed, ids))
+        plain = [item for item in others if not item[2]]
+        if plain:
+            self._settle(plain)
+        changed = [item for item in others if item[2]]
+        if changed:
+            self.connection.start(self._settle_changed(changed))
+
+    def _settle(self, items: list[Decided]) -> None:
+        answers = [(answer, settlement.outcome) for answer, settlement, _ in items]
+        self.mailbox.settle([item[1] for item in items], self.origin, partial(self._settled, answers))
+
+    async def _settle_changed(self, items: list[Decided]) -> None:
+        """Changed properties need the message's own: read it, merge, then settle."""
+        messages = await self.mailbox.inspect([settlement.token for _, settlement, _ in items], self.origin)
+        ready: list[Decided] = []
+        for (answer, settlement, changes), message in zip(items, messages, strict=True):
+            if message is not None and changes:
+                try:
+                    overlay = wire_message.merge_properties(message.record, message.overlay, changes)
+                except BusError as error:
+                    self._answer(answer, error, settlement.outcome)
+                    continue
+                settlement = settlement._replace(overlay=overlay)
+            ready.append((answer, settlement, None))
+        self._settle(ready)
+        self.connection.mark_dirty()
+
+    def _completed(self, ids: list[int | None], answers: Answers) -> None:
+        self._unsettled -= len(ids)
+        done: list[int] = []
+        for delivery_id, error in zip(ids, answers, strict=True):
+            if error is not None:
+                self._answer(delivery_id, error, Outcome.COMPLETE)
+            elif delivery_id is not None:
+                done.append(delivery_id)
+        self._context.counters["completed"] += len(ids)
+        if done:
+            self.link.session.settle(done, ACCEPTED, self.link.role)
+        self._go_on()
+
+    def _settled(self, waiting: list[tuple[int | None, Outcome]], answers: Answers) -> None:
+        self._unsettled -= len(waiting)
+        for (delivery_id, outcome), error in zip(waiting, answers, strict=True):
+            self._answer(delivery_id, error, outcome)
+        self._go_on()
+
+    def _answer(self, delivery_id: int | None, error: BusError | None, outcome: Outcome) -> None:
+        """Echo the outcome's kind for success; an error inside `rejected` is failure to every client."""
+        if error is not None:
+            error = lock_error(error, self.session is not None)
+        if delivery_id is None:
+            if error is not None:
+                self._context.record_refusal(error, self.path, "settle", self._context.new_id())
+            return
+        answer = (
+            outcomes.echo(outcome) if error is None else Rejected(self._context.refusal(error, self.path, "settle"))
+        )
+        self.link.session.settle([delivery_id], answer, self.link.role)
+        self.connection.mark_dirty()
+
+    def _go_on(self) -> None:
+        self.connection.mark_dirty()
+        if self.is_open and self.link.credit > 0:
+            self.feed.pull(self)
+
+    def closed(self) -> None:
+        """The link is gone. Its locks stay until they expire; a session goes back at once."""
+        if self.is_open:
+            self.is_open = False
+            self.feed.leave(self)
+            self.queue.links -= 1

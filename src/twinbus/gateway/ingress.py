@@ -1,0 +1,137 @@
+"""A link on which a client sends: deliveries become messages, go to the queue, and are settled once they are durable.
+
+Back-pressure is credit, the session's window and `server-busy`; the gateway never ceases to read, because a client
+whose writes stall gives its connection up.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from twinbus.amqp.link import Link
+from twinbus.amqp.performatives import ACCEPTED, Rejected
+from twinbus.entities.queue import Queue, SendResult
+from twinbus.gateway.node import Node
+from twinbus.model import limits
+from twinbus.model.errors import BusError, Fault
+from twinbus.model.message import Incoming, Origin
+from twinbus.model.security import Rights
+from twinbus.wire import message as wire_message
+
+if TYPE_CHECKING:
+    from twinbus.gateway.connection import ClientConnection
+
+CREDIT = 2000
+# Bytes that wait for one store's commit: above the first the session's window stays shut, above the second sends are
+# refused.
+HOLD_BYTES = 32 * 1024 * 1024
+BUSY_BYTES = 64 * 1024 * 1024
+
+Delivery = tuple[int, bytes, int, bool, bytes]
+
+
+class Ingress(Node):
+    """The broker's end of a sending client's link."""
+
+    right = Rights.SEND
+
+    def __init__(self, connection: ClientConnection, link: Link, queue: Queue, path: str) -> None:
+        self.connection = connection
+        self.link = link
+        self.queue = queue
+        self.path = path
+        self.origin = Origin(connection.label, link.name)
+        self._context = connection.context
+        queue.links += 1
+
+    def received(self, items: list[Delivery]) -> None:
+        """Take the complete deliveries of one read."""
+        queue = self.queue
+        queue.accessed_at_ms = now_ms = self._context.clock.now_ms()
+        refused = self._standing_refusal(now_ms)
+        if refused is not None:
+            for delivery_id, _, _, settled, _ in items:
+                self.refuse(delivery_id, settled, refused)
+            return
+        ceiling = queue.ttl_ceiling_ms
+        new_id = self._context.new_id
+        check = queue.check_messages if queue.description.requires_session else None
+        units: list[list[Incoming]] = []
+        ids: list[int | None] = []
+        for delivery_id, _, message_format, settled, payload in items:
+            try:
+                if len(payload) > limits.MESSAGE_BYTES_MAX:
+                    raise _too_large(len(payload))
+                unit = wire_message.read(payload, message_format, ttl_ceiling_ms=ceiling, new_id=new_id)
+                if check is not None:
+                    check(unit)
+            except BusError as error:
+                self.refuse(delivery_id, settled, error)
+                continue
+            units.append(unit)
+            ids.append(None if settled else delivery_id)
+        if units:
+            queue.send(units, self.origin, partial(self._stored, ids))
+
+    def _standing_refusal(self, now_ms: int) -> BusError | None:
+        """Why nothing can be accepted at the moment, if so."""
+        try:
+            self.queue.check_may_send()
+        except BusError as error:
+            return error
+        pending = self.queue.pending_bytes
+        if pending > HOLD_BYTES:
+            self.link.session.hold = True
+        if pending > BUSY_BYTES:
+            return BusError(
+                Fault.SERVER_BUSY, "The messaging store has more to write than it can take; retry in ten seconds."
+            )
+        return None
+
+    def oversized(self, delivery_id: int, settled: bool, size: int) -> None:
+        """A delivery grew beyond what is kept; the link goes on."""
+        self.refuse(delivery_id, settled, _too_large(size))
+
+    def refuse(self, delivery_id: int, settled: bool, error: BusError) -> None:
+        """Reject a delivery; a pre-settled one gets no outcome but is counted and journaled with its tracking id."""
+        if settled:
+            tracking_id = self._context.new_id()
+            self._context.record_refusal(error, self.path, "pre-settled send", tracking_id)
+            self._context.counters["presettled_dropped"] += 1
+            mailbox = self.queue.mailbox()
+            self._context.namespace.note(mailbox, "send", error.fault.value, self.origin, tracking_id=tracking_id)
+            return
+        state = Rejected(self._context.refusal(error, self.path, "send"))
+        self.link.session.settle([delivery_id], state, self.link.role)
+        self._replenish()
+
+    def _stored(self, ids: list[int | None], results: list[SendResult]) -> None:
+        """The commit is on disk, or failed: tell the sender."""
+        accepted: list[int] = []
+        for delivery_id, result in zip(ids, results, strict=True):
+            if isinstance(result, BusError):
+                self.refuse(delivery_id or 0, delivery_id is None, result)
+            elif delivery_id is not None:
+                accepted.append(delivery_id)
+        self._context.counters["sends"] += len(ids)
+        if accepted:
+            self.link.session.settle(accepted, ACCEPTED, self.link.role)
+        if self.link.session.hold and self.queue.pending_bytes < HOLD_BYTES // 2:
+            self.link.session.hold = False
+        self._replenish()
+        self.connection.mark_dirty()
+
+    def _replenish(self) -> None:
+        if self.link.credit_left < CREDIT // 2 and not self.link.session.hold:
+            self.link.grant(CREDIT)
+
+    def closed(self) -> None:
+        """The link is gone; what was submitted is committed all the same."""
+        self.queue.links -= 1
+
+
+def _too_large(size: int) -> BusError:
+    return BusError(
+        Fault.MESSAGE_TOO_LARGE, f"The message has {size} bytes; at most {limits.MESSAGE_BYTES_MAX} are allowed."
+    )

@@ -1,0 +1,36 @@
+"""What a link leads to, as its connection sees it: something that takes deliveries, decisions, flows and the end.
+
+`Ingress`, `Egress`, the request nodes and the reply links are nodes; each overrides what concerns it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from twinbus.amqp.events import Delivery, Settlement
+from twinbus.model.security import Rights
+
+
+class Node:
+    """The default is to take no notice."""
+
+    path = ""
+    right: Rights | None = None  # What the connection must hold while the link lives; None for nodes open to all.
+
+    def received(self, items: list[Delivery]) -> None:
+        """Whole deliveries arrived."""
+
+    def oversized(self, delivery_id: int, settled: bool, size: int) -> None:
+        """A delivery was too large to be kept."""
+
+    def decided(self, items: Sequence[Settlement]) -> None:
+        """The client told what became of deliveries."""
+
+    def flow(self) -> None:
+        """The link's credit changed."""
+
+    def resume(self) -> None:
+        """The connection can be written to again."""
+
+    def closed(self) -> None:
+        """The link is gone."""

@@ -1,0 +1,113 @@
+"""Listens for AMQP clients, plain and with TLS, and keeps the list of their connections.
+
+Starting and stopping the process is the broker's affair; a single connection's is `connection`'s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable
+
+from twinbus.amqp.conditions import CONNECTION_FORCED
+from twinbus.amqp.performatives import Error
+from twinbus.amqp.settings import Settings
+from twinbus.amqp.types import Symbol
+from twinbus.entities.namespace import Namespace
+from twinbus.entities.queue import Queue
+from twinbus.gateway.connection import ClientConnection
+from twinbus.gateway.context import Context
+from twinbus.gateway.egress import Egress
+from twinbus.gateway.ingress import Ingress
+from twinbus.model import limits
+from twinbus.model.errors import BusError, Fault
+
+TICK_S = 1.0
+CONNECTIONS_MAX = 5000
+MECHANISMS = ("MSSBCBS", "ANONYMOUS", "EXTERNAL", "PLAIN")
+
+
+class Gateway:
+    """The AMQP door of a namespace."""
+
+    def __init__(self, namespace: Namespace, new_id: Callable[[], str], product: str) -> None:
+        self.context = Context(namespace, new_id)
+        self.container_id = f"{namespace.name}-{new_id()[:8]}"
+        self.settings = Settings(
+            max_message_size=limits.MESSAGE_BYTES_MAX,
+            mechanisms=MECHANISMS,
+            properties={Symbol("product"): product},
+        )
+        self.connections: set[ClientConnection] = set()
+        self._servers: list[asyncio.Server] = []
+        self._ticker: asyncio.TimerHandle | None = None
+        namespace.on_deleted.append(self._entity_deleted)
+        namespace.on_changed.append(self._entity_changed)
+        namespace.on_rules_changed.append(self._rules_changed)
+
+    async def listen(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> int:
+        """Open a port; returns the one that was bound."""
+        loop = asyncio.get_running_loop()
+        server = await loop.create_server(lambda: ClientConnection(self), host, port, ssl=tls, backlog=512)
+        self._servers.append(server)
+        if self._ticker is None:
+            self._tick()
+        bound: int = server.sockets[0].getsockname()[1]
+        return bound
+
+    def joined(self, connection: ClientConnection) -> None:
+        """A client connected; beyond the limit it is cut off."""
+        self.connections.add(connection)
+        self.context.counters["connections"] += 1
+        if len(self.connections) > CONNECTIONS_MAX:
+            connection.abort()
+
+    def left(self, connection: ClientConnection) -> None:
+        """A client's socket is gone."""
+        self.connections.discard(connection)
+
+    def _tick(self) -> None:
+        now_ms = self.context.clock.now_ms()
+        for connection in list(self.connections):
+            connection.tick(now_ms)
+        self._ticker = asyncio.get_running_loop().call_later(TICK_S, self._tick)
+
+    # Changes of the catalog
+
+    def _entity_deleted(self, queue: Queue) -> None:
+        gone = BusError(Fault.ENTITY_DELETED, f"The messaging entity '{queue.name}' was deleted.")
+        self._end_links(queue, gone, (Ingress, Egress))
+
+    def _entity_changed(self, queue: Queue) -> None:
+        """Receivers of a queue that no longer serves them are told; senders learn it with their next message."""
+        if not queue.description.status.may_receive:
+            disabled = BusError(Fault.ENTITY_DISABLED, f"Queue '{queue.name}' is {queue.description.status.value}.")
+            self._end_links(queue, disabled, (Egress,))
+
+    def _end_links(self, queue: Queue, error: BusError, kinds: tuple[type, ...]) -> None:
+        for connection in list(self.connections):
+            for link, node in list(connection.nodes.items()):
+                if isinstance(node, kinds) and getattr(node, "queue", None) is queue:
+                    connection.detach(link, error, node.path)
+
+    def _rules_changed(self) -> None:
+        for connection in list(self.connections):
+            connection.review_grants()
+
+    # The end
+
+    async def close(self, grace_s: float = 2.0) -> None:
+        """Stop accepting, tell every client, and wait a little for their goodbyes."""
+        for server in self._servers:
+            server.close()
+        if self._ticker is not None:
+            self._ticker.cancel()
+        goodbye = Error(CONNECTION_FORCED, "The broker is shutting down.", None)
+        for connection in list(self.connections):
+            connection.close(goodbye)
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + grace_s
+        while self.connections and loop.time() < deadline:
+            await asyncio.sleep(0.02)
+        for connection in list(self.connections):
+            connection.abort()

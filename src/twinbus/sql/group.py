@@ -1,0 +1,180 @@
+"""Group commit: a thread that commits what arrived during one commit as the next, and hands it back.
+
+It knows commands only as things with an error; what they do is the store's business, who waits for them the caller's.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Generic, Protocol, TypeVar
+
+from twinbus.model.clock import Clock
+from twinbus.model.errors import BusError, Fault
+
+_log = logging.getLogger(__name__)
+
+GROUP_MESSAGES = 4_000
+GROUP_BYTES = 16 * 1024 * 1024
+
+
+class Failable(Protocol):
+    """A command as this module sees it."""
+
+    error: BusError | None
+
+
+C = TypeVar("C", bound=Failable)
+H = TypeVar("H")
+H_co = TypeVar("H_co", covariant=True)
+
+
+class Committer(Protocol[C, H_co]):
+    """A store as this module sees it."""
+
+    def commit(self, group: list[C], now_ms: int) -> H_co:
+        """Execute the commands; durable when this returns."""
+        ...
+
+    def checkpoint_due(self) -> bool:
+        """Whether the log should be moved into the database."""
+        ...
+
+    def checkpoint(self) -> bool:
+        """Move what can be moved; True when nothing is left. Safe beside commits."""
+        ...
+
+    def close(self) -> None:
+        """Release the database."""
+        ...
+
+
+class GroupCommit(Generic[C, H]):
+    """Runs one store on a thread of its own.
+
+    `submit` is called by the event loop, `on_commit(commands, hints)` is called through `post` once per commit, in the
+    order of commits. The loop reads `pending_count` and `pending_bytes` to say "busy" in time.
+    """
+
+    def __init__(
+        self,
+        store: Committer[C, H],
+        clock: Clock,
+        post: Callable[[Callable[[], Any]], Any],
+        on_commit: Callable[[list[C], H], None],
+        empty_hints: Callable[[], H],
+        name: str = "store",
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._post = post
+        self._on_commit = on_commit
+        self._empty_hints = empty_hints
+        self._inbox: deque[tuple[C, int, int]] = deque()
+        self._submitting = threading.Lock()
+        self._submitted_count = self._submitted_bytes = 0  # Written by submit alone.
+        self._finished_count = self._finished_bytes = 0  # Written by the thread alone.
+        self._wake = threading.Event()
+        self._idle = False
+        self._closing = False
+        self._checkpointing: threading.Thread | None = None
+        self._thread = threading.Thread(target=self._run, name=f"{name}-commit", daemon=False)
+        self._thread.start()
+
+    @property
+    def pending_count(self) -> int:
+        """How many messages wait for their commit."""
+        return self._submitted_count - self._finished_count
+
+    @property
+    def pending_bytes(self) -> int:
+        """How many bytes of messages wait for their commit."""
+        return self._submitted_bytes - self._finished_bytes
+
+    def submit(self, command: C, messages: int = 1, size: int = 0) -> None:
+        """Have a command executed with the next group; `messages` and `size` are what it adds to that group."""
+        with self._submitting:
+            if self._closing:
+                raise BusError(Fault.STORE_UNAVAILABLE, "The messaging store is closing.")
+            self._submitted_count += messages
+            self._submitted_bytes += size
+            self._inbox.append((command, messages, size))
+        if self._idle:
+            self._wake.set()
+
+    def close(self) -> None:
+        """Finish everything that was submitted, then close the store."""
+        with self._submitting:
+            self._closing = True
+        self._wake.set()
+        if self._thread is not threading.current_thread():
+            self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            while True:
+                group, messages, size = self._take()
+                if group:
+                    self._commit(group)
+                    self._finished_count += messages
+                    self._finished_bytes += size
+                    self._checkpoint()
+                elif not self._wait():
+                    break
+        finally:
+            if self._checkpointing is not None:
+                self._checkpointing.join()
+            self._store.close()
+
+    def _wait(self) -> bool:
+        """Sleep until there is something to do; False when there never will be."""
+        self._wake.clear()
+        self._idle = True
+        # The order matters: whoever submits looks at `idle` after appending, so one of the two sees the other.
+        if not self._inbox:
+            if self._closing:
+                return False
+            self._wake.wait()
+        self._idle = False
+        return True
+
+    def _take(self) -> tuple[list[C], int, int]:
+        inbox = self._inbox
+        group: list[C] = []
+        messages = size = 0
+        while inbox and messages < GROUP_MESSAGES and size < GROUP_BYTES:
+            command, more_messages, more_size = inbox.popleft()
+            group.append(command)
+            messages += more_messages
+            size += more_size
+        return group, messages, size
+
+    def _commit(self, group: list[C]) -> None:
+        try:
+            hints = self._store.commit(group, self._clock.now_ms())
+        except Exception as error:
+            # A store answers in its commands; what comes out here is a defect, for which nobody shall wait for ever.
+            _log.exception("a commit of %d commands failed", len(group))
+            for command in group:
+                command.error = BusError(Fault.INTERNAL, f"The commit failed: {error}")
+            hints = self._empty_hints()
+        try:
+            self._post(functools.partial(self._on_commit, group, hints))
+        except RuntimeError:
+            _log.debug("nobody is left to hear of a commit of %d commands", len(group))
+
+    def _checkpoint(self) -> None:
+        """Start moving the log beside the commits; when most is moved, move the rest between two of them."""
+        helper = self._checkpointing
+        if helper is None:
+            if self._store.checkpoint_due():
+                helper = threading.Thread(target=self._store.checkpoint, name="checkpoint", daemon=False)
+                self._checkpointing = helper
+                helper.start()
+        elif not helper.is_alive():
+            helper.join()
+            self._checkpointing = None
+            self._store.checkpoint()

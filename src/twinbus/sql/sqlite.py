@@ -1,0 +1,66 @@
+"""Opening a SQLite database so that a commit is on disk when it returns, and moving its log back into it.
+
+Which tables there are, and what is written, is the business of whoever opens it.
+"""
+
+from __future__ import annotations
+
+import apsw
+
+from twinbus.model.errors import BusError, Fault
+
+PAGE_BYTES = 8192
+CACHE_KIB = 64 * 1024
+
+# After one of these nobody knows what is on the disk. The engine's own state may be ahead of it, so nothing may be
+# tried again as if nothing had happened.
+_FATAL = (apsw.IOError, apsw.CorruptError, apsw.NotADBError, apsw.CantOpenError, apsw.ReadOnlyError)
+
+
+def is_fatal(error: BaseException) -> bool:
+    """Whether the database must be closed for good after this error."""
+    return isinstance(error, _FATAL)
+
+
+def connect(path: str, vfs: str | None = None, cache_kib: int = CACHE_KIB) -> apsw.Connection:
+    """Open a database in WAL mode with a sync at every commit, or say why it cannot be had."""
+    try:
+        database = apsw.Connection(path, vfs=vfs)
+        database.set_busy_timeout(10_000)
+        _pragma(database, f"page_size={PAGE_BYTES}")
+        mode = _pragma(database, "journal_mode=wal")
+        _pragma(database, "synchronous=full")
+        synchronous = _pragma(database, "synchronous")
+        _pragma(database, f"cache_size=-{cache_kib}")
+        _pragma(database, "wal_autocheckpoint=0")
+    except apsw.Error as error:
+        raise BusError(Fault.STORE_UNAVAILABLE, f"The database could not be opened: {error}") from error
+    if mode != "wal" or synchronous != 2:
+        database.close()
+        raise BusError(
+            Fault.STORE_UNAVAILABLE,
+            f"The database does not offer what durability needs: journal_mode is {mode} (must be wal), synchronous"
+            f" is {synchronous} (must be 2, full). Put the data directory on a local file system.",
+        )
+    return database
+
+
+def set_synced(database: apsw.Connection, synced: bool) -> None:
+    """Choose whether the next commits wait for the disk. Not allowed inside a transaction."""
+    _pragma(database, "synchronous=full" if synced else "synchronous=normal")
+
+
+def checkpoint(database: apsw.Connection, truncate: bool = False) -> bool:
+    """Move what it can of the write-ahead log into the database; True when all of it was moved."""
+    mode = apsw.SQLITE_CHECKPOINT_TRUNCATE if truncate else apsw.SQLITE_CHECKPOINT_PASSIVE
+    frames, moved = database.wal_checkpoint(None, mode)
+    return frames == moved
+
+
+def pages_written(database: apsw.Connection) -> int:
+    """How many pages this connection has appended to the log since it was opened."""
+    return database.status(apsw.SQLITE_DBSTATUS_CACHE_WRITE)[0]
+
+
+def _pragma(database: apsw.Connection, text: str) -> object:
+    return database.execute(f"PRAGMA {text}").get

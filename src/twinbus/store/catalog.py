@@ -1,0 +1,101 @@
+"""The catalog's file: which entities a namespace has, on which store each lives, and the namespace's own settings.
+
+Small and synchronous; what a document means is known to `entities`.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import apsw
+
+from twinbus.model.errors import BusError, Fault
+from twinbus.sql import sqlite
+
+VERSION = 1
+
+_TABLES = """
+CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE entity (
+    id INTEGER PRIMARY KEY,
+    name TEXT NOT NULL UNIQUE,
+    kind TEXT NOT NULL,
+    store INTEGER NOT NULL,
+    document TEXT NOT NULL
+);
+"""
+_VERSION_KEY = "catalog_version"
+
+
+class EntityRow(NamedTuple):
+    """One entity: its number for life, its name, and its description as JSON."""
+
+    id: int
+    name: str
+    kind: str
+    store: int
+    document: str
+
+
+class CatalogFile:
+    """A durable table of entities. Every change is on disk when its call returns, or raises."""
+
+    def __init__(self, path: str, vfs: str | None = None) -> None:
+        self._database = sqlite.connect(path, vfs, cache_kib=2048)
+        try:
+            self._prepare()
+        except BaseException:
+            self._database.close()
+            raise
+
+    def _prepare(self) -> None:
+        tables = {row[0] for row in self._database.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
+        if not tables:
+            with self._database:
+                self._database.execute(_TABLES)
+                self._database.execute("INSERT INTO meta VALUES (?, ?)", (_VERSION_KEY, str(VERSION)))
+            return
+        version = self._database.execute("SELECT value FROM meta WHERE key = ?", (_VERSION_KEY,)).get
+        if version != str(VERSION):
+            raise BusError(
+                Fault.STORE_UNAVAILABLE,
+                f"The catalog's file has version {version}, and this version of Twinbus knows only {VERSION}. Start the"
+                " newer Twinbus that wrote it, or use another data directory.",
+            )
+
+    def load(self) -> tuple[dict[str, str], list[EntityRow]]:
+        """The namespace's settings, and all entities in order of their numbers."""
+        meta = dict(self._database.execute("SELECT key, value FROM meta WHERE key <> ?", (_VERSION_KEY,)))
+        rows = self._database.execute("SELECT id, name, kind, store, document FROM entity ORDER BY id")
+        return meta, [EntityRow(*row) for row in rows]
+
+    def put(self, row: EntityRow) -> None:
+        """Add an entity, or replace the one with the same number."""
+        self._write(
+            "INSERT INTO entity (id, name, kind, store, document) VALUES (?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET"
+            " name = excluded.name, kind = excluded.kind, store = excluded.store, document = excluded.document",
+            tuple(row),
+        )
+
+    def remove(self, entity_id: int) -> None:
+        """Forget an entity; one that is not there is no error."""
+        self._write("DELETE FROM entity WHERE id = ?", (entity_id,))
+
+    def set_meta(self, key: str, value: str) -> None:
+        """Keep one of the namespace's settings."""
+        if key == _VERSION_KEY:
+            raise ValueError("the version is not a setting")
+        self._write("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
+
+    def close(self) -> None:
+        """Move the log into the file and release it."""
+        sqlite.checkpoint(self._database, truncate=True)
+        self._database.close()
+
+    def _write(self, statement: str, values: tuple[int | str, ...]) -> None:
+        try:
+            self._database.execute(statement, values)
+        except apsw.ConstraintError as error:
+            raise BusError(Fault.ENTITY_EXISTS, "Another entity has this name.") from error
+        except apsw.Error as error:
+            raise BusError(Fault.STORE_UNAVAILABLE, f"The catalog could not be written: {error}") from error

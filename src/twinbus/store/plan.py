@@ -1,0 +1,155 @@
+"""The row changes of a commit, gathered by all its operations and written in one step.
+
+A changed row is one that goes and is placed anew, so that there are only inserts and deletes. What the changes mean is
+known to the operations alone.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from twinbus.store.statements import CUT_BITS, SEQ_BITS
+from twinbus.store.volatile import Claim, Queue, Stored
+
+# Each run is joined with all ids, which is quickest for few runs; many runs travel as rows of their own.
+MANY_RUNS = 8
+
+LARGEST_RECORD = (1 << CUT_BITS) - 5
+
+_PLAIN = (None, None, None)  # No overlay, no reason, no description.
+
+_encode = json.JSONEncoder(separators=(",", ":")).encode
+
+
+class Plan:
+    """What a commit will change in the tables, as flat lists."""
+
+    __slots__ = (
+        "_changed_queues",
+        "_cut_to",
+        "_gone_queues",
+        "claims",
+        "cuts",
+        "dirty",
+        "duplicates",
+        "first_body",
+        "freed",
+        "gone",
+        "ids",
+        "pieces",
+        "placed",
+        "runs",
+        "unclaimed",
+    )
+
+    def __init__(self, first_body: int) -> None:
+        self.first_body = first_body
+        self._cut_to = 0
+        self.cuts: list[int] = []
+        self.pieces: list[bytes] = []
+        self.ids: list[str] = []
+        self.runs: list[list[Any]] = []
+        self.gone: list[int] = []
+        self.placed: list[tuple[Any, ...]] = []
+        self.freed: list[int] = []
+        self.duplicates: list[tuple[int, str]] = []
+        self.unclaimed: list[int] = []
+        self.claims: dict[int, tuple[Claim, list[tuple[int, int]]]] = {}
+        self.dirty: dict[int, Queue] = {}
+        self._gone_queues: set[int] = set()
+        self._changed_queues: set[int] = set()
+
+    def store(
+        self, queue: int, seq: int, checksum: bytes, record: bytes, message_id: str, kind: tuple[Any, ...]
+    ) -> int:
+        """A new message. `kind` is (state, expires_at, due_at, session), which neighbours often share."""
+        index = len(self.cuts)
+        length = len(record) + 4
+        self.cuts.append(self._cut_to << CUT_BITS | length)
+        self._cut_to += length
+        self.pieces.append(checksum)
+        self.pieces.append(record)
+        self.ids.append(message_id)
+        if self.runs:
+            run = self.runs[-1]
+            if run[0] == queue and run[1] == seq - index and run[2] == kind:
+                run[4] = index + 1
+                return self.first_body + index
+        self.runs.append([queue, seq - index, kind, index, index + 1])
+        return self.first_body + index
+
+    def remove(self, queue: int, message: Stored) -> None:
+        """A message goes for good, with its body."""
+        self.gone.append(queue << SEQ_BITS | message.seq)
+        self.freed.append(message.body)
+        self._gone_queues.add(queue)
+
+    def replace(self, queue: int, old_seq: int, new_queue: int, message: Stored) -> None:
+        """A message's row changes, and perhaps moves to another queue or number."""
+        self.gone.append(queue << SEQ_BITS | old_seq)
+        self._changed_queues.add(queue)
+        self._changed_queues.add(new_queue)
+        self.placed.append(_row(new_queue, message))
+
+    def hides(self, queue: int, also_removed: bool) -> bool:
+        """Whether the database would give a wrong answer about older messages of a queue until this plan is applied."""
+        return queue in self._changed_queues or (also_removed and queue in self._gone_queues)
+
+    def __bool__(self) -> bool:
+        return bool(self.cuts or self.gone or self.placed or self.freed or self.claims or self.unclaimed or self.dirty)
+
+    def parameters(self, at_ms: int, journal_id: int, journal: bytes | None) -> tuple[Any, ...]:
+        """The values of `statements.CHANGE_COLUMNS`."""
+        runs, fresh = self._runs_or_rows(at_ms)
+        return (
+            at_ms,
+            self.first_body,
+            _encode(self.cuts) if self.cuts else None,
+            b"".join(self.pieces) if self.cuts else None,
+            runs,
+            _encode(self.ids) if runs else None,
+            fresh,
+            _encode(self.gone) if self.gone else None,
+            _encode(self.placed) if self.placed else None,
+            _encode(self.freed) if self.freed else None,
+            _encode(self.duplicates) if self.duplicates else None,
+            _encode(self.unclaimed) if self.unclaimed else None,
+            _encode([(claim.id, claim.queue, _encode(held)) for claim, held in self.claims.values()])
+            if self.claims
+            else None,
+            _encode([queue.row() for queue in self.dirty.values()]) if self.dirty else None,
+            journal_id,
+            journal,
+        )
+
+    def _runs_or_rows(self, at_ms: int) -> tuple[str | None, str | None]:
+        if not self.runs:
+            return None, None
+        if len(self.runs) <= MANY_RUNS:
+            return _encode([(queue, at, *kind, start, stop) for queue, at, kind, start, stop in self.runs]), None
+        rows = [
+            (queue, at + index, self.first_body + index, kind[0], 0, at_ms, *kind[1:], self.ids[index], *_PLAIN)
+            for queue, at, kind, start, stop in self.runs
+            for index in range(start, stop)
+        ]
+        return None, _encode(rows)
+
+
+def _row(queue: int, message: Stored) -> tuple[Any, ...]:
+    """A state row in the order of `statements`' insert."""
+    return (
+        queue,
+        message.seq,
+        message.body,
+        message.state,
+        message.delivery_count,
+        message.enqueued_at_ms,
+        message.expires_at_ms,
+        message.due_at_ms,
+        message.session,
+        message.message_id,
+        None if message.overlay is None else message.overlay.hex(),
+        message.reason,
+        message.description,
+    )

@@ -1,0 +1,53 @@
+"""Removing messages that nobody holds: cancelled schedules and batch deletes.
+
+What a receiver holds is removed by `store.settling`, what time removes by `store.sweeping`.
+"""
+
+from __future__ import annotations
+
+import json
+
+from twinbus.model.errors import BusError, Fault
+from twinbus.model.message import MessageState
+from twinbus.store import statements
+from twinbus.store.commands import CancelScheduled, DeleteBatch
+from twinbus.store.settling import remove
+from twinbus.store.volatile import Queue, Stored
+from twinbus.store.work import Work, columns_of
+
+
+def cancel_scheduled(work: Work, command: CancelScheduled) -> None:
+    """Remove scheduled messages by number, all or none."""
+    queue = work.queue_of(command)
+    work.flush()
+    numbers = sorted(set(command.sequence_numbers))
+    found = work.states(queue, statements.STATES_BY_NUMBER, seqs=json.dumps(numbers))
+    scheduled = [message for message in found if message.state == MessageState.SCHEDULED]
+    if len(scheduled) < len(numbers):
+        raise BusError(Fault.MESSAGE_NOT_FOUND, "At least one of the numbers is not that of a scheduled message.")
+    for message in scheduled:
+        remove(work, queue, message)
+    work.journal.add("cancel", queue.id, command.origin, columns_of(scheduled))
+
+
+def delete_batch(work: Work, command: DeleteBatch) -> None:
+    """Remove the oldest unlocked active messages that were enqueued before an instant."""
+    queue = work.queue_of(command)
+    work.flush()
+    locked = queue.locked_numbers()
+    limit = command.limit + len(locked)
+    found = work.states(queue, statements.OLD_ACTIVE, before_ms=command.before_ms, limit=limit)
+    leaving = [message for message in found if message.seq not in locked][: command.limit]
+    forget(work, queue, leaving)
+    for message in leaving:
+        remove(work, queue, message)
+    command.result = len(leaving)
+    work.journal.add("delete", queue.id, command.origin, columns_of(leaving))
+
+
+def forget(work: Work, queue: Queue, messages: list[Stored]) -> None:
+    """Take messages that are leaving out of the lines in which they wait."""
+    for message in messages:
+        line = queue.line_of(message.session)
+        if line is not None and line.ready and line.ready[0][0].seq <= message.seq < line.read_to:
+            line.rewind(line.ready[0][0].seq)

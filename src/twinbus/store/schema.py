@@ -1,0 +1,101 @@
+"""The tables of the embedded store and the version that a file carries.
+
+State and body are apart: a body is written once and never updated, a state row is small and may be placed anew. How a
+database is opened and synced is `sql.sqlite`'s business; what is written when is the operations' own.
+"""
+
+from __future__ import annotations
+
+import apsw
+
+from twinbus.model.errors import BusError, Fault
+from twinbus.store import statements
+
+VERSION = 1
+
+TABLES = """
+CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+
+-- One row rules a queue. Its id is the entity's number times four, plus the number of the sub-queue.
+CREATE TABLE queue (
+    id INTEGER PRIMARY KEY,
+    settings TEXT,                          -- JSON, in the main queue's row only.
+    dropped INTEGER NOT NULL DEFAULT 0,     -- 1: the entity is gone, its rows are being freed.
+    next_seq INTEGER NOT NULL DEFAULT 1,
+    active INTEGER NOT NULL DEFAULT 0,
+    deferred INTEGER NOT NULL DEFAULT 0,
+    scheduled INTEGER NOT NULL DEFAULT 0,
+    damaged INTEGER NOT NULL DEFAULT 0,
+    bytes INTEGER NOT NULL DEFAULT 0
+);
+
+CREATE TABLE message (
+    queue INTEGER NOT NULL,
+    seq INTEGER NOT NULL,
+    body INTEGER NOT NULL,
+    state INTEGER NOT NULL DEFAULT 0,       -- MessageState, or 3: damaged.
+    delivery_count INTEGER NOT NULL DEFAULT 0,
+    enqueued_at INTEGER NOT NULL,
+    expires_at INTEGER,
+    due_at INTEGER,
+    session TEXT,
+    message_id TEXT NOT NULL,
+    overlay BLOB,                           -- Replaces the application-properties section of the body.
+    reason TEXT,
+    description TEXT,
+    PRIMARY KEY (queue, seq)
+) WITHOUT ROWID;
+CREATE INDEX message_expiry ON message (expires_at) WHERE state = 0 AND expires_at IS NOT NULL;
+CREATE INDEX message_due ON message (due_at) WHERE state = 2;
+CREATE INDEX message_session ON message (queue, session, seq) WHERE session IS NOT NULL;
+
+-- The record's CRC-32 in four bytes, big-endian, then the record.
+CREATE TABLE body (id INTEGER PRIMARY KEY, data BLOB NOT NULL);
+
+CREATE TABLE duplicate (
+    queue INTEGER NOT NULL, message_id TEXT NOT NULL, at_ms INTEGER NOT NULL, PRIMARY KEY (queue, message_id)
+) WITHOUT ROWID;
+CREATE INDEX duplicate_age ON duplicate (queue, at_ms);
+
+CREATE TABLE session_state (
+    queue INTEGER NOT NULL, session TEXT NOT NULL, state BLOB NOT NULL, updated_at INTEGER NOT NULL,
+    PRIMARY KEY (queue, session)
+) WITHOUT ROWID;
+
+-- What one commit locked: [[number, delivery count], ...]. Gone when the last of it is unlocked; what a restart finds
+-- here counts as delivered.
+CREATE TABLE claim (id INTEGER PRIMARY KEY, queue INTEGER NOT NULL, held TEXT NOT NULL);
+
+-- One row per commit; `store.journal` reads it.
+CREATE TABLE journal (id INTEGER PRIMARY KEY, at_ms INTEGER NOT NULL, ops BLOB NOT NULL);
+"""
+
+
+def prepare(database: apsw.Connection) -> None:
+    """Make the tables in an empty file, refuse a file that a newer Twinbus wrote, and set up the way to write."""
+    version = _version(database)
+    if version is None:
+        with database:
+            database.execute(TABLES)
+            database.execute(
+                "INSERT INTO meta VALUES ('kind', 'messaging-store'), ('schema_version', ?)", (str(VERSION),)
+            )
+    elif version != VERSION:
+        raise BusError(
+            Fault.STORE_UNAVAILABLE,
+            f"The messaging store's file has schema version {version}, and this version of Twinbus knows only up to"
+            f" {VERSION}. Start the newer Twinbus that wrote it, or use another data directory.",
+        )
+    database.execute(statements.CHANGE_VIEW)
+    database.execute(statements.CHANGE_TRIGGER)
+
+
+def _version(database: apsw.Connection) -> int | None:
+    tables = {row[0] for row in database.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
+    if not tables:
+        return None
+    if "meta" in tables:
+        meta = dict(database.execute("SELECT key, value FROM meta"))
+        if meta.get("kind") == "messaging-store":
+            return int(meta["schema_version"])
+    raise BusError(Fault.STORE_UNAVAILABLE, "The file is a database, but not one of Twinbus' messaging stores.")

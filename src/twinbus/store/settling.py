@@ -1,0 +1,196 @@
+"""What becomes of a message that was out: removed, back in its line, deferred, or moved to the dead-letter queue.
+
+Each rule stands here once; receivers' decisions, expiry, broken connections and restarts all come through it.
+"""
+
+from __future__ import annotations
+
+from twinbus.model.address import SubQueue
+from twinbus.model.errors import BusError, Fault
+from twinbus.model.message import MessageState, Origin, Outcome, Settlement
+from twinbus.store.commands import Complete, Renew, Settle
+from twinbus.store.volatile import Lock, Queue, Stored
+from twinbus.store.work import BROKER, Work, columns_of
+
+MAX_DELIVERY_COUNT = "MaxDeliveryCountExceeded"
+TTL_EXPIRED = "TTLExpiredException"
+
+_OPERATIONS = {
+    Outcome.COMPLETE: "complete",
+    Outcome.ABANDON: "abandon",
+    Outcome.DEFER: "defer",
+    Outcome.DEAD_LETTER: "deadletter",
+    Outcome.RELEASE: "release",
+}
+
+
+def lock_lost() -> BusError:
+    """The answer to a token that locks nothing (any more)."""
+    return BusError(
+        Fault.LOCK_LOST,
+        "The lock is gone: it expired, the message was settled already, or the connection, the broker or the entity's"
+        " settings changed in between.",
+    )
+
+
+def complete(work: Work, command: Complete) -> None:
+    """Remove locked messages."""
+    queue = work.queue_of(command)
+    plan, now, result = work.plan, work.now_ms, command.result
+    locks = queue.locks
+    done: list[Stored] = []
+    for token in command.tokens:
+        lock = locks.get(token)
+        if lock is None or lock.until_ms <= now:
+            result.append(lock_lost())
+            continue
+        message = lock.message
+        work.unlock(queue, token, lock, True)
+        plan.remove(queue.id, message)
+        queue.bytes -= message.size
+        if message.state == 0:
+            queue.active -= 1
+        else:
+            queue.count(message.state, -1)
+        done.append(message)
+        result.append(None)
+    if done:
+        work.touch(queue)
+        work.journal.add("complete", queue.id, command.origin, columns_of(done))
+
+
+def settle(work: Work, command: Settle) -> None:
+    """Settle locked messages, each in its own way."""
+    queue = work.queue_of(command)
+    by_outcome: dict[Outcome, list[Stored]] = {}
+    for settlement in command.settlements:
+        lock = queue.locks.get(settlement.token)
+        if lock is None or lock.until_ms <= work.now_ms:
+            command.result.append(lock_lost())
+        elif settlement.outcome is Outcome.DEAD_LETTER and queue.sub != SubQueue.MAIN:
+            command.result.append(
+                BusError(Fault.NOT_ALLOWED, "A message in a dead-letter queue cannot be dead-lettered again.")
+            )
+        else:
+            by_outcome.setdefault(settlement.outcome, []).append(lock.message)
+            _settle(work, queue, lock, settlement, command.origin)
+            command.result.append(None)
+    for outcome, messages in by_outcome.items():
+        work.journal.add(_OPERATIONS[outcome], queue.id, command.origin, columns_of(messages))
+
+
+def _settle(work: Work, queue: Queue, lock: Lock, settlement: Settlement, origin: Origin) -> None:
+    message = lock.message
+    outcome = settlement.outcome
+    if settlement.overlay is not None and outcome in (Outcome.ABANDON, Outcome.DEFER, Outcome.DEAD_LETTER):
+        message = message._replace(overlay=settlement.overlay)
+    counted = outcome in (Outcome.COMPLETE, Outcome.ABANDON, Outcome.DEAD_LETTER)
+    work.unlock(queue, settlement.token, lock, counted)
+    if outcome is Outcome.COMPLETE:
+        remove(work, queue, message)
+    elif outcome is Outcome.DEAD_LETTER:
+        dead_letter(work, queue, message, settlement.reason, settlement.description)
+    elif outcome is Outcome.DEFER:
+        defer(work, queue, message)
+    else:
+        give_back(work, queue, message, counted, origin)
+
+
+def renew(work: Work, command: Renew) -> None:
+    """Extend message locks. In a session the session's lock is what is renewed, not a message's."""
+    queue = work.queue_of(command)
+    until = work.now_ms + queue.entity.settings.lock_duration_ms
+    for token in command.tokens:
+        lock = queue.locks.get(token)
+        if lock is None or lock.until_ms <= work.now_ms:
+            command.result.append(lock_lost())
+        elif lock.hold is not None:
+            command.result.append(
+                BusError(Fault.NOT_ALLOWED, "The message is locked with its session; renew the session's lock.")
+            )
+        else:
+            lock.until_ms = until
+            del queue.locks[token]
+            queue.locks[token] = lock
+            command.result.append(until)
+
+
+def remove(work: Work, queue: Queue, message: Stored) -> None:
+    """A message leaves for good."""
+    queue.count(message.state, -1)
+    queue.bytes -= message.size
+    work.plan.remove(queue.id, message)
+    work.touch(queue)
+
+
+def defer(work: Work, queue: Queue, message: Stored) -> None:
+    """Set a message aside until it is asked for by number. Its delivery count stays."""
+    queue.count(message.state, -1)
+    queue.count(MessageState.DEFERRED, 1)
+    work.plan.replace(queue.id, message.seq, queue.id, message._replace(state=int(MessageState.DEFERRED)))
+    work.touch(queue)
+
+
+def dead_letter(work: Work, queue: Queue, message: Stored, reason: str | None, description: str | None) -> None:
+    """Move a message to the dead-letter queue under its own number; there it has no time to live."""
+    target = queue.entity.queues[SubQueue.DEAD_LETTER]
+    moved = message._replace(
+        state=int(MessageState.ACTIVE), expires_at_ms=None, due_at_ms=None, reason=reason, description=description
+    )
+    queue.count(message.state, -1)
+    queue.bytes -= message.size
+    target.active += 1
+    target.bytes += message.size
+    target.next_seq = max(target.next_seq, message.seq + 1)
+    work.plan.replace(queue.id, message.seq, target.id, moved)
+    work.touch(queue)
+    work.touch(target)
+    target.line.give_back(message.seq)
+    work.hints.ready.add(target.id)
+
+
+def expire(work: Work, queue: Queue, message: Stored) -> None:
+    """A message's time to live is over."""
+    if queue.entity.settings.dead_letter_on_expiry:
+        dead_letter(work, queue, message, TTL_EXPIRED, "The message's time to live ended before it was received.")
+        outcome = "deadletter"
+    else:
+        remove(work, queue, message)
+        outcome = "removed"
+    work.journal.add("ttl_expire", queue.id, BROKER, columns_of([message]), outcome)
+
+
+def give_back(work: Work, queue: Queue, message: Stored, counted: bool, origin: Origin = BROKER) -> None:
+    """An unlocked message returns to where it was, unless its deliveries or its time are used up."""
+    limit = queue.entity.settings.max_delivery_count
+    if counted:
+        message = message._replace(delivery_count=message.delivery_count + 1)
+        if queue.sub == SubQueue.MAIN and message.delivery_count >= limit:
+            text = f"The message was delivered {message.delivery_count} times without being completed."
+            dead_letter(work, queue, message, MAX_DELIVERY_COUNT, text)
+            work.journal.add("deadletter", queue.id, origin, columns_of([message]), MAX_DELIVERY_COUNT)
+            return
+    if message.state == MessageState.ACTIVE and _is_over(message, work.now_ms):
+        expire(work, queue, message)
+        return
+    if counted:
+        work.plan.replace(queue.id, message.seq, queue.id, message)
+    if message.state != MessageState.ACTIVE:
+        return
+    line = queue.line_of(message.session)
+    if line is not None:
+        line.give_back(message.seq)
+    work.hints.ready.add(queue.id)
+    if queue.in_sessions:
+        work.hints.sessions.setdefault(queue.id, set()).add(message.session or "")
+
+
+def _is_over(message: Stored, now_ms: int) -> bool:
+    return message.expires_at_ms is not None and message.expires_at_ms <= now_ms
+
+
+def drop_lock(work: Work, queue: Queue, token: bytes, lock: Lock) -> Stored:
+    """Take a lock away from its holder; the delivery counts."""
+    work.unlock(queue, token, lock, True)
+    give_back(work, queue, lock.message, True)
+    return lock.message

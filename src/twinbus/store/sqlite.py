@@ -1,0 +1,308 @@
+"""The embedded messaging store: one SQLite file, one writer, many commands per transaction.
+
+It decides the order of execution inside a commit and what happens when a commit fails; the rules of each command are in
+the modules beside it, and threads are `sql.group`'s business.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import apsw
+
+from twinbus.model.errors import BusError, Fault
+from twinbus.model.message import ReceiveMode
+from twinbus.sql import sqlite
+from twinbus.store import (
+    acquiring,
+    commands,
+    lifecycle,
+    reading,
+    recovery,
+    removing,
+    schema,
+    sending,
+    sessions,
+    settling,
+    statements,
+    sweeping,
+)
+from twinbus.store.commands import Command, Hints
+from twinbus.store.journal import JournalRow
+from twinbus.store.volatile import Memory
+from twinbus.store.work import TokenSource, Work
+
+_log = logging.getLogger(__name__)
+
+CACHE_BYTES = 32 * 1024 * 1024
+CHECKPOINT_BYTES = 16 * 1024 * 1024
+JOURNAL_RETENTION_MS = 7 * 24 * 3600 * 1000
+
+# Phases of a commit, in order; within a phase commands run as they arrived.
+_LIFECYCLE: dict[type[Command], Callable[[Work, Any], None]] = {
+    commands.Create: lifecycle.create,
+    commands.Configure: lifecycle.configure,
+    commands.Drop: lifecycle.drop,
+}
+_CHANGES: dict[type[Command], Callable[[Work, Any], None]] = {
+    commands.Complete: settling.complete,
+    commands.Settle: settling.settle,
+    commands.Renew: settling.renew,
+    commands.DropLocks: lifecycle.drop_locks,
+    commands.CancelScheduled: removing.cancel_scheduled,
+    commands.DeleteBatch: removing.delete_batch,
+    commands.AcceptSession: sessions.accept,
+    commands.RenewSession: sessions.renew,
+    commands.ReleaseSession: sessions.release,
+    commands.SetSessionState: sessions.set_state,
+}
+_TAKES: dict[type[Command], Callable[[Work, Any], None]] = {
+    commands.Acquire: acquiring.acquire,
+    commands.AcquireDeferred: acquiring.acquire_deferred,
+}
+_READS: dict[type[Command], Callable[[Work, Any], None]] = {
+    commands.Peek: reading.peek,
+    commands.Inspect: reading.inspect,
+    commands.Count: reading.count,
+    commands.GetSessionState: sessions.get_state,
+    commands.ListSessions: sessions.list_sessions,
+}
+# What need not be on disk when it is answered: a lock must be written before its message leaves, but a power cut drops
+# all locks anyway.
+_UNSYNCED = (commands.Renew, commands.Record, commands.AcceptSession, commands.RenewSession, *_READS)
+
+
+class SqliteStore:
+    """A messaging store in one file. Used by one thread at a time, except for `checkpoint`."""
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        epoch: bytes,
+        now_ms: int,
+        number: int = 0,
+        cache_bytes: int = CACHE_BYTES,
+        journal_retention_ms: int = JOURNAL_RETENTION_MS,
+        vfs: str | None = None,
+    ) -> None:
+        self.number = number
+        self._cache_bytes = cache_bytes
+        self._retention_ms = journal_retention_ms
+        self._tokens = TokenSource(epoch)
+        self._failure: BusError | None = None
+        self._synced = True
+        self._checkpointed_pages = 0
+        self._database = sqlite.connect(path, vfs)
+        try:
+            schema.prepare(self._database)
+            self._memory = self._load(now_ms)
+            self._checkpointer = sqlite.connect(path, vfs, cache_kib=1024)
+        except BaseException:
+            self._database.close()
+            raise
+
+    # The Store protocol.
+
+    def commit(self, group: list[Command], now_ms: int) -> Hints:
+        """Execute the commands in one transaction; if it fails, one by one, so that only the culprit fails."""
+        if self._failure is not None:
+            return _refuse(group, self._failure)
+        if len(group) == 1:
+            return self._run_alone(group[0], now_ms)
+        try:
+            return self._run(group, now_ms)
+        except Exception as error:
+            hints = self._recover(error, now_ms)
+            if self._failure is not None:
+                return _refuse(group, self._failure)
+            _log.warning("a group of %d commands failed and is replayed one by one: %s", len(group), error)
+            for command in group:
+                _clear(command)
+                _merge(hints, self._run_alone(command, now_ms))
+            return hints
+
+    def due_at_ms(self) -> int | None:
+        """When the next Sweep will have something to do. May be early, is never late."""
+        return self._memory.due_ms if self._failure is None else None
+
+    def close(self) -> None:
+        """Move the log into the database and release both."""
+        if self._failure is None:
+            self._failure = BusError(Fault.STORE_UNAVAILABLE, "The messaging store is closed.")
+            try:
+                sqlite.checkpoint(self._checkpointer, truncate=True)
+            except apsw.Error as error:
+                _log.warning("store %d: the last checkpoint failed, the next start will do it: %s", self.number, error)
+        self._checkpointer.close()
+        self._database.close()
+
+    # What the thread around it needs.
+
+    def checkpoint_due(self) -> bool:
+        """Whether the log has grown so much that it should be moved into the database."""
+        if self._failure is not None:
+            return False
+        grown = sqlite.pages_written(self._database) - self._checkpointed_pages
+        return grown * sqlite.PAGE_BYTES > CHECKPOINT_BYTES
+
+    def checkpoint(self) -> bool:
+        """Move what it can of the log into the database, on a connection of its own; True when nothing is left.
+
+        May run on another thread beside commits. Only one that runs between commits can move everything, after which
+        the log starts anew.
+        """
+        if self._failure is not None:
+            return True
+        pages = sqlite.pages_written(self._database)
+        try:
+            moved_all = sqlite.checkpoint(self._checkpointer)
+        except apsw.Error as error:
+            _log.error("store %d: the checkpoint failed: %s", self.number, error)
+            if sqlite.is_fatal(error):
+                self._fail(error)
+            return True
+        if moved_all:
+            self._checkpointed_pages = pages
+        return moved_all
+
+    # The journal.
+
+    def journal_after(self, row_id: int, limit: int) -> list[JournalRow]:
+        """Committed journal rows behind a number, for the exporter."""
+        return [JournalRow(*row) for row in self._database.execute(statements.JOURNAL_AFTER, (row_id, limit))]
+
+    # One transaction.
+
+    def _run(self, group: list[Command], now_ms: int) -> Hints:
+        self._set_synced(any(_needs_sync(command) for command in group))
+        work = Work(self._database, self._memory, now_ms, self._tokens)
+        phases: tuple[list[Command], ...] = ([], [], [], [], [])
+        for command in group:
+            phases[_PHASES[type(command)]].append(command)
+        for command in phases[0]:
+            _call(_LIFECYCLE[type(command)], work, command)
+        if phases[1]:
+            sending.send(work, phases[1])  # type: ignore[arg-type]
+        for command in phases[2]:
+            if isinstance(command, commands.Sweep):
+                sweeping.sweep(work, command, self._retention_ms)
+            elif isinstance(command, commands.Record):
+                for note in command.notes:
+                    work.journal.note(note, command.origin)
+            else:
+                _call(_CHANGES[type(command)], work, command)
+        for command in phases[3]:
+            _call(_TAKES[type(command)], work, command)
+        for command in phases[4]:
+            _call(_READS[type(command)], work, command)
+        work.finish()
+        return work.hints
+
+    def _run_alone(self, command: Command, now_ms: int) -> Hints:
+        if self._failure is not None:
+            return _refuse([command], self._failure)
+        try:
+            return self._run([command], now_ms)
+        except Exception as error:
+            hints = self._recover(error, now_ms)
+            _clear(command)
+            if self._failure is not None:
+                command.error = self._failure
+            elif isinstance(error, apsw.FullError):
+                command.error = BusError(Fault.QUOTA_EXCEEDED, "The messaging store's disk is full.")
+            else:
+                _log.exception("store %d: a %s failed", self.number, type(command).__name__)
+                command.error = BusError(Fault.INTERNAL, f"The messaging store could not do this: {error}")
+            return hints
+
+    def _recover(self, error: Exception, now_ms: int) -> Hints:
+        """Roll back, and make memory anew from the database as after a restart. Locks are lost."""
+        hints = Hints()
+        for queue in self._memory.queues.values():
+            hints.lost_sessions.extend((queue.id, hold.session or "", hold.holder) for hold in queue.holds.values())
+        try:
+            if sqlite.is_fatal(error):
+                raise error
+            if self._database.in_transaction:
+                self._database.execute("ROLLBACK")
+            self._memory = self._load(now_ms)
+        except Exception as fatal:
+            self._fail(fatal)
+        hints.ready.update(self._memory.queues)
+        return hints
+
+    def _fail(self, error: Exception) -> None:
+        """Close the store for good: what is on the disk is no longer known."""
+        _log.critical("store %d failed and takes no more commands until the broker restarts: %s", self.number, error)
+        self._failure = BusError(Fault.STORE_UNAVAILABLE, f"The messaging store failed and was closed: {error}")
+
+    def _load(self, now_ms: int) -> Memory:
+        memory = Memory(self._cache_bytes)
+        for entity in lifecycle.load(json.loads(self._database.execute(statements.QUEUES).get)):
+            memory.add(entity)
+        memory.next_body = (self._database.execute(statements.LAST_BODY).get or 0) + 1
+        memory.next_journal = (self._database.execute(statements.LAST_JOURNAL).get or 0) + 1
+        memory.due_ms = now_ms
+        self._set_synced(True)
+        work = Work(self._database, memory, now_ms, self._tokens)
+        recovery.count_claims(work)
+        work.finish()
+        return memory
+
+    def _set_synced(self, synced: bool) -> None:
+        if synced != self._synced:
+            sqlite.set_synced(self._database, synced)
+            self._synced = synced
+
+
+_PHASES: dict[type[Command], int] = {
+    **dict.fromkeys(_LIFECYCLE, 0),
+    commands.Send: 1,
+    **dict.fromkeys(_CHANGES, 2),
+    commands.Sweep: 2,
+    commands.Record: 2,
+    **dict.fromkeys(_TAKES, 3),
+    **dict.fromkeys(_READS, 4),
+}
+
+
+def _call(operation: Callable[[Work, Any], None], work: Work, command: Command) -> None:
+    """A refusal is the command's own affair, as long as it is made before anything was changed."""
+    try:
+        operation(work, command)
+    except BusError as error:
+        command.error = error
+
+
+def _needs_sync(command: Command) -> bool:
+    if isinstance(command, commands.Acquire | commands.AcquireDeferred):
+        return command.mode is ReceiveMode.RECEIVE_AND_DELETE
+    return not isinstance(command, _UNSYNCED)
+
+
+def _refuse(group: list[Command], failure: BusError) -> Hints:
+    for command in group:
+        _clear(command)
+        command.error = failure
+    return Hints()
+
+
+def _clear(command: Command) -> None:
+    """Take back what a failed transaction left in a command."""
+    command.error = None
+    for field in dataclasses.fields(command):
+        if field.name == "result":
+            value = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+            command.result = value  # type: ignore[attr-defined]
+
+
+def _merge(hints: Hints, more: Hints) -> None:
+    hints.ready |= more.ready
+    for queue, names in more.sessions.items():
+        hints.sessions.setdefault(queue, set()).update(names)
+    hints.lost_sessions.extend(more.lost_sessions)

@@ -1,0 +1,193 @@
+"""Every SQL statement of the embedded store, by name.
+
+A commit writes through one view: its trigger runs the whole set of changes inside a single step, so that the store
+thread asks for the interpreter lock once per commit and not once per statement. What the columns hold is decided by
+`store.plan`; what the tables mean is said in `store.schema`.
+"""
+
+from __future__ import annotations
+
+SEQ_BITS = 40  # A row is named by queue << SEQ_BITS | seq where many rows travel in one flat array.
+CUT_BITS = 28  # A body is cut from the joined blob by offset << CUT_BITS | length.
+
+_SEQ_MASK = (1 << SEQ_BITS) - 1
+_CUT_MASK = (1 << CUT_BITS) - 1
+
+CHANGE_COLUMNS = (
+    "at_ms",
+    "first_body",
+    "cuts",
+    "bodies",
+    "runs",
+    "ids",
+    "fresh",
+    "gone",
+    "placed",
+    "freed",
+    "duplicates",
+    "unclaimed",
+    "claims",
+    "queues",
+    "journal_id",
+    "journal",
+)
+
+CHANGE_VIEW = f"CREATE TEMP VIEW change AS SELECT {', '.join(f'NULL AS {name}' for name in CHANGE_COLUMNS)}"
+
+
+def _insert_rows(column: str) -> str:
+    return f"""
+    INSERT INTO message (queue, seq, body, state, delivery_count, enqueued_at, expires_at, due_at, session,
+                         message_id, overlay, reason, description)
+    SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4, value ->> 5, value ->> 6, value ->> 7,
+           value ->> 8, value ->> 9, unhex(value ->> 10), value ->> 11, value ->> 12
+      FROM json_each(NEW.{column});"""
+
+
+# New messages first, then removals, then changed rows: a message may be stored and removed in one commit, and a
+# changed row is removed and placed anew. Scalars of a run are taken out of its JSON once, before the join with the ids.
+CHANGE_TRIGGER = f"""
+CREATE TEMP TRIGGER change_insert INSTEAD OF INSERT ON change BEGIN
+    INSERT INTO body (id, data)
+    SELECT NEW.first_body + key, substr(NEW.bodies, 1 + (value >> {CUT_BITS}), value & {_CUT_MASK})
+      FROM json_each(NEW.cuts);
+    INSERT INTO message (queue, seq, body, state, enqueued_at, expires_at, due_at, session, message_id)
+    SELECT run.queue, run.seq_at_zero + id.key, NEW.first_body + id.key, run.state, NEW.at_ms, run.expires_at,
+           run.due_at, run.session, id.value
+      FROM (SELECT value ->> 0 AS queue, value ->> 1 AS seq_at_zero, value ->> 2 AS state, value ->> 3 AS expires_at,
+                   value ->> 4 AS due_at, value ->> 5 AS session, value ->> 6 AS start, value ->> 7 AS stop
+              FROM json_each(NEW.runs) LIMIT -1) AS run
+     CROSS JOIN json_each(NEW.ids) AS id
+     WHERE id.key >= run.start AND id.key < run.stop;
+    {_insert_rows("fresh")}
+    DELETE FROM message
+     WHERE (queue, seq) IN (SELECT value >> {SEQ_BITS}, value & {_SEQ_MASK} FROM json_each(NEW.gone));
+    {_insert_rows("placed")}
+    DELETE FROM body WHERE id IN (SELECT value FROM json_each(NEW.freed));
+    INSERT OR REPLACE INTO duplicate (queue, message_id, at_ms)
+    SELECT value ->> 0, value ->> 1, NEW.at_ms FROM json_each(NEW.duplicates);
+    DELETE FROM claim WHERE id IN (SELECT value FROM json_each(NEW.unclaimed));
+    INSERT INTO claim (id, queue, held) SELECT value ->> 0, value ->> 1, value ->> 2 FROM json_each(NEW.claims);
+    UPDATE queue
+       SET next_seq = now.next_seq, active = now.active, deferred = now.deferred, scheduled = now.scheduled,
+           damaged = now.damaged, bytes = now.bytes
+      FROM (SELECT value ->> 0 AS id, value ->> 1 AS next_seq, value ->> 2 AS active, value ->> 3 AS deferred,
+                   value ->> 4 AS scheduled, value ->> 5 AS damaged, value ->> 6 AS bytes
+              FROM json_each(NEW.queues) LIMIT -1) AS now
+     WHERE queue.id = now.id;
+    INSERT INTO journal (id, at_ms, ops) SELECT NEW.journal_id, NEW.at_ms, NEW.journal WHERE NEW.journal IS NOT NULL;
+END"""
+
+APPLY = f"INSERT INTO change VALUES ({', '.join('?' * len(CHANGE_COLUMNS))})"
+
+# Messages leave the database as one row: their state as a JSON array of arrays in the order of `volatile.Stored`, and
+# their bodies joined. Row by row, each would cost a turn at the interpreter lock.
+_STATE = (
+    "json_group_array(json_array(m.seq, m.body, m.message_id, length(b.data) - 4, m.delivery_count, m.enqueued_at,"
+    " m.expires_at, m.session, m.state, m.due_at,"
+    " iif(m.overlay IS NULL, NULL, hex(m.overlay)), m.reason, m.description))"
+)
+_BODIES = "CAST(group_concat(b.data, '') AS BLOB)"
+
+
+def _page(where: str) -> str:
+    """Messages in order, cut off where `bytes` is reached; the first one always comes, however large."""
+    return f"""
+SELECT {_STATE}, {_BODIES}, count(*), max(m.candidates)
+  FROM (SELECT m.*, count(*) OVER () AS candidates, row_number() OVER () AS place,
+               sum(m.size) OVER (ROWS UNBOUNDED PRECEDING) AS total
+          FROM (SELECT m.*, length(b.data) AS size
+                  FROM message AS m JOIN body AS b ON b.id = m.body
+                 WHERE {where} ORDER BY m.seq LIMIT :limit) AS m) AS m
+ CROSS JOIN body AS b ON b.id = m.body
+ WHERE m.total <= :bytes OR m.place = 1"""
+
+
+PAGE = _page("m.queue = :queue AND m.seq >= :start AND m.seq < :stop AND m.state = 0")
+SESSION_PAGE = _page("m.queue = :queue AND m.session = :session AND m.seq >= :start AND m.seq < :stop AND m.state = 0")
+PEEK = _page("m.queue = :queue AND m.seq >= :start AND m.state < 3")
+PEEK_SESSION = _page("m.queue = :queue AND m.session = :session AND m.seq >= :start AND m.state < 3")
+BY_NUMBER = _page("m.queue = :queue AND m.seq IN (SELECT value FROM json_each(:seqs)) AND m.state < 3")
+
+
+def _states(where: str) -> str:
+    """The state of messages without their bodies."""
+    return f"SELECT {_STATE} FROM (SELECT * FROM message WHERE {where}) AS m CROSS JOIN body AS b ON b.id = m.body"
+
+
+STATES_BY_NUMBER = _states("queue = :queue AND seq IN (SELECT value FROM json_each(:seqs)) ORDER BY seq")
+OLD_ACTIVE = _states("queue = :queue AND state = 0 AND enqueued_at < :before_ms ORDER BY seq LIMIT :limit")
+
+# The same with the queue in front of each row's state, because these look through the whole store.
+_STATE_OF_QUEUE = _STATE.replace("json_array(m.seq", "json_array(m.queue, m.seq", 1)
+
+
+def _due(where: str) -> str:
+    return f"""
+SELECT {_STATE_OF_QUEUE} FROM (SELECT * FROM message WHERE {where} LIMIT :limit) AS m
+ CROSS JOIN body AS b ON b.id = m.body"""
+
+
+EXPIRED = _due("state = 0 AND expires_at <= :now_ms ORDER BY expires_at")
+ACTIVATED = _due("state = 2 AND due_at <= :now_ms ORDER BY due_at, queue, seq")
+NEXT_EXPIRY = "SELECT min(expires_at) FROM message WHERE state = 0 AND expires_at > :now_ms"
+NEXT_ACTIVATION = "SELECT min(due_at) FROM message WHERE state = 2"
+
+KNOWN_DUPLICATES = """
+SELECT json_group_array(json_array(d.queue, d.message_id))
+  FROM (SELECT value ->> 0 AS queue, value ->> 1 AS message_id, value ->> 2 AS after_ms FROM json_each(?) LIMIT -1) AS c
+ CROSS JOIN duplicate AS d
+ WHERE d.queue = c.queue AND d.message_id = c.message_id AND d.at_ms > c.after_ms"""
+OLD_DUPLICATES = """
+DELETE FROM duplicate WHERE (queue, message_id) IN
+ (SELECT queue, message_id FROM duplicate WHERE queue = :queue AND at_ms <= :before_ms ORDER BY at_ms LIMIT :limit)"""
+OLDEST_DUPLICATE = "SELECT min(at_ms) FROM duplicate WHERE queue = ?"
+
+FREE_SESSION = """
+SELECT session FROM message
+ WHERE queue = :queue AND seq >= :start AND state = 0 AND session IS NOT NULL
+   AND (expires_at IS NULL OR expires_at > :now_ms)
+   AND session NOT IN (SELECT value FROM json_each(:held))
+ ORDER BY seq LIMIT 1"""
+SESSION_STATE = "SELECT state FROM session_state WHERE queue = ? AND session = ?"
+SET_SESSION_STATE = """
+INSERT OR REPLACE INTO session_state (queue, session, state, updated_at) VALUES (?, ?, ?, ?)"""
+CLEAR_SESSION_STATE = "DELETE FROM session_state WHERE queue = ? AND session = ?"
+SESSIONS = """
+SELECT json_group_array(session) FROM (
+  SELECT session FROM session_state WHERE queue = :queue
+   UNION SELECT session FROM message WHERE queue = :queue AND session IS NOT NULL AND state < 3
+   ORDER BY session LIMIT :limit OFFSET :skip)"""
+SESSIONS_CHANGED = """
+SELECT json_group_array(session) FROM (
+  SELECT session FROM session_state WHERE queue = :queue AND updated_at > :after_ms
+   ORDER BY session LIMIT :limit OFFSET :skip)"""
+
+QUEUES = """
+SELECT json_group_array(json_array(id, settings, dropped, next_seq, active, deferred, scheduled, damaged, bytes))
+  FROM (SELECT * FROM queue ORDER BY id)"""
+CREATE_QUEUE = "INSERT INTO queue (id, settings) VALUES (?, ?)"
+CONFIGURE_QUEUE = "UPDATE queue SET settings = ? WHERE id = ?"
+DROP_QUEUE = "UPDATE queue SET dropped = 1 WHERE id >= :first AND id < :first + 4"
+DROPPED_MESSAGES = """
+SELECT json_group_array(seq), json_group_array(body)
+  FROM (SELECT seq, body FROM message WHERE queue = ? ORDER BY seq LIMIT ?)"""
+DROPPED_DUPLICATES = """
+DELETE FROM duplicate WHERE (queue, message_id) IN
+ (SELECT queue, message_id FROM duplicate WHERE queue = ? LIMIT ?)"""
+DROPPED_STATES = """
+DELETE FROM session_state WHERE (queue, session) IN
+ (SELECT queue, session FROM session_state WHERE queue = ? LIMIT ?)"""
+FORGET_QUEUE = "DELETE FROM queue WHERE id = ?"
+
+CLAIMS = "SELECT queue, held FROM claim ORDER BY id"
+FORGET_CLAIMS = "DELETE FROM claim"
+
+LAST_BODY = "SELECT max(id) FROM body"
+LAST_JOURNAL = "SELECT max(id) FROM journal"
+OLDEST_JOURNAL = "SELECT at_ms FROM journal ORDER BY id LIMIT 1"
+# The newest row stays, because the next row's number is taken from it.
+OLD_JOURNAL = """
+DELETE FROM journal WHERE id IN
+ (SELECT id FROM journal WHERE at_ms < :before_ms AND id < :newest ORDER BY id LIMIT :limit)"""
+JOURNAL_AFTER = "SELECT id, at_ms, ops FROM journal WHERE id > ? ORDER BY id LIMIT ?"

@@ -1,0 +1,191 @@
+"""What time makes due: expired locks and messages, scheduled messages, old ids and journal rows, dropped entities.
+
+One sweep does a bounded chunk of each kind and says whether more is waiting; when to sweep is the caller's business,
+told by `due_at_ms`.
+"""
+
+from __future__ import annotations
+
+import json
+
+from twinbus.model.message import MessageState
+from twinbus.store import statements
+from twinbus.store.commands import Sweep
+from twinbus.store.removing import forget
+from twinbus.store.sessions import end
+from twinbus.store.settling import drop_lock, expire
+from twinbus.store.statements import SEQ_BITS
+from twinbus.store.volatile import Entity, Lock, Stored
+from twinbus.store.work import BROKER, Work, columns_of, stored
+
+CHUNK = 1_000
+
+
+def sweep(work: Work, command: Sweep, retention_ms: int) -> None:
+    """One chunk of everything that is due."""
+    more = _locks(work)
+    work.flush()
+    more |= _expired(work)
+    work.flush()
+    more |= _activated(work)
+    more |= _duplicates(work)
+    more |= _journal(work, retention_ms)
+    more |= _dropped(work)
+    command.result = more
+    _set_due(work, more, retention_ms)
+
+
+def _locks(work: Work) -> bool:
+    """Locks that ran out: the message returns and the delivery counts."""
+    left = CHUNK
+    for queue in work.memory.queues.values():
+        for hold in [hold for hold in queue.holds.values() if hold.until_ms <= work.now_ms]:
+            end(work, queue, hold, counted=True)
+        if not queue.locks or queue.in_sessions:
+            continue
+        over: list[tuple[bytes, Lock]] = []
+        for token, lock in queue.locks.items():
+            if lock.until_ms > work.now_ms:
+                break
+            if len(over) == left:
+                return True
+            over.append((token, lock))
+        messages = [drop_lock(work, queue, token, lock) for token, lock in over]
+        work.journal.add("expire_lock", queue.id, BROKER, columns_of(messages))
+        left -= len(over)
+    return False
+
+
+def _expired(work: Work) -> bool:
+    """Messages past their time to live, unless they are locked; those are seen to when the lock ends."""
+    locks = sum(len(queue.locks) for queue in work.memory.queues.values())
+    rows = _due_rows(work, statements.EXPIRED, CHUNK + locks)
+    by_queue: dict[int, list[Stored]] = {}
+    for queue_id, message in rows:
+        by_queue.setdefault(queue_id, []).append(message)
+    done = 0
+    for queue_id, messages in by_queue.items():
+        queue = work.memory.queues[queue_id]
+        if queue.entity.dropped:
+            continue
+        locked = queue.locked_numbers()
+        over = [message for message in messages if message.seq not in locked]
+        forget(work, queue, over)
+        for message in over:
+            expire(work, queue, message)
+        done += len(over)
+    return done > 0 and len(rows) >= CHUNK
+
+
+def _activated(work: Work) -> bool:
+    """Scheduled messages whose time has come get a new number and join the end of the queue."""
+    rows = _due_rows(work, statements.ACTIVATED, CHUNK)
+    for queue_id, message in rows:
+        queue = work.memory.queues[queue_id]
+        if queue.entity.dropped:
+            continue
+        active = message._replace(
+            seq=queue.next_seq,
+            state=int(MessageState.ACTIVE),
+            due_at_ms=None,
+            enqueued_at_ms=max(message.due_at_ms or 0, work.now_ms),
+        )
+        queue.next_seq += 1
+        queue.scheduled -= 1
+        queue.active += 1
+        work.plan.replace(queue.id, message.seq, queue.id, active)
+        work.touch(queue)
+        work.memory.due(active.expires_at_ms)
+        line = queue.line_of(active.session)
+        if line is not None:
+            line.caught_up = False
+        work.hints.ready.add(queue.id)
+        if queue.in_sessions:
+            work.hints.sessions.setdefault(queue.id, set()).add(active.session or "")
+        work.journal.add("activate", queue.id, BROKER, columns_of([active]), str(message.seq))
+    return len(rows) == CHUNK
+
+
+def _due_rows(work: Work, statement: str, limit: int) -> list[tuple[int, Stored]]:
+    text = work.database.execute(statement, {"now_ms": work.now_ms, "limit": limit}).get
+    return [(row[0], stored(row[1:])) for row in json.loads(text)]
+
+
+def _duplicates(work: Work) -> bool:
+    """Ids that have left their queue's window."""
+    more = False
+    for entity in work.memory.entities.values():
+        window = entity.settings.duplicate_window_ms
+        oldest = work.database.execute(statements.OLDEST_DUPLICATE, (entity.id * 4,)).get if window else None
+        if oldest is None or oldest > work.now_ms - window:
+            continue
+        values = {"queue": entity.id * 4, "before_ms": work.now_ms - window, "limit": CHUNK}
+        work.execute(statements.OLD_DUPLICATES, values)
+        more |= work.database.changes() == CHUNK
+    return more
+
+
+def _journal(work: Work, retention_ms: int) -> bool:
+    """Journal rows older than the retention."""
+    oldest = work.database.execute(statements.OLDEST_JOURNAL).get
+    if oldest is None or oldest >= work.now_ms - retention_ms:
+        return False
+    values = {"before_ms": work.now_ms - retention_ms, "newest": work.memory.next_journal - 1, "limit": CHUNK}
+    work.execute(statements.OLD_JOURNAL, values)
+    return work.database.changes() == CHUNK
+
+
+def _dropped(work: Work) -> bool:
+    """The rows of entities that were dropped."""
+    for entity in [entity for entity in work.memory.entities.values() if entity.dropped]:
+        if not _free(work, entity):
+            return True
+        for queue in entity.queues:
+            work.execute(statements.FORGET_QUEUE, (queue.id,))
+            del work.memory.queues[queue.id]
+        del work.memory.entities[entity.id]
+    return False
+
+
+def _free(work: Work, entity: Entity) -> bool:
+    """Free a chunk of a dropped entity; True when nothing of it is left."""
+    for queue in entity.queues:
+        numbers, bodies = work.row(statements.DROPPED_MESSAGES, (queue.id, CHUNK))
+        gone = [queue.id << SEQ_BITS | number for number in json.loads(numbers)]
+        if gone:
+            work.plan.gone.extend(gone)
+            work.plan.freed.extend(json.loads(bodies))
+            return False
+        for statement in (statements.DROPPED_DUPLICATES, statements.DROPPED_STATES):
+            work.execute(statement, (queue.id, CHUNK))
+            if work.database.changes():
+                return False
+    return True
+
+
+def _set_due(work: Work, more: bool, retention_ms: int) -> None:
+    """When the next sweep will have something to do."""
+    memory, now = work.memory, work.now_ms
+    if more:
+        memory.due_ms = now
+        return
+    work.flush()
+    memory.due_ms = None
+    for queue in memory.queues.values():
+        for hold in queue.holds.values():
+            memory.due(hold.until_ms)
+        for lock in queue.locks.values():
+            memory.due(lock.until_ms)
+            break
+        for owner in [owner for owner, tokens in queue.owners.items() if not tokens]:
+            del queue.owners[owner]
+    memory.due(work.database.execute(statements.NEXT_EXPIRY, {"now_ms": now}).get)
+    memory.due(work.database.execute(statements.NEXT_ACTIVATION).get)
+    for entity in memory.entities.values():
+        window = entity.settings.duplicate_window_ms
+        oldest = work.database.execute(statements.OLDEST_DUPLICATE, (entity.id * 4,)).get if window else None
+        if oldest is not None:
+            memory.due(max(oldest + window, now + 1_000))
+    oldest = work.database.execute(statements.OLDEST_JOURNAL).get
+    if oldest is not None:
+        memory.due(max(oldest + retention_ms, now + 60_000))
