@@ -98,7 +98,7 @@ class _Door:
             request.method,
             ascii(path[:300]),
             answer.status,
-            ascii(text),
+            ascii(text[:1000]),
             tracking_id,
         )
         now = atom.timestamp(self._namespace.clock.now_ms())
@@ -251,7 +251,7 @@ class _Door:
 
     def _namespace_info(self, request: web.Request) -> web.Response:
         # The catalog does not keep when the namespace was made; since when it is served is the best that is known.
-        name, created_at_ms = self._namespace.name, self._namespace.started_at_ms
+        name, created_at_ms = self._namespace.name, self._namespace.created_at_ms
         content = atom.namespace_info(name, created_at_ms)
         url = f"{_origin_of(request)}{request.rel_url.raw_path}"
         entry = atom.Entry(url, name, created_at_ms, created_at_ms, content)

@@ -70,6 +70,7 @@ class Broker:
             self._open_stores()
             self.namespace = Namespace(settings.namespace, self.clock, self._stores, self._catalog)
             self.namespace.load(meta, rows)
+            await self.namespace.keep_creation_date()
             await self._ensure_root_policy()
             await self._ensure_queues()
             self.gateway = Gateway(self.namespace, new_id, f"Twinbus {__version__}")
@@ -143,7 +144,7 @@ class Broker:
         """Plain numbers for the metrics page."""
         gateway = self.gateway
         return {
-            **gateway.context.counters,
+            **{f"{name}_total": value for name, value in gateway.context.counters.items()},
             "open_connections": len(gateway.connections),
             "open_links": sum(len(connection.nodes) for connection in gateway.connections),
             "pending_bytes": sum(store.pending_bytes for store in self._stores),

@@ -25,6 +25,7 @@ from twinbus.store.commands import Configure, Create, Drop, DropLocks, Hints, No
 
 RULES_KEY = "authorization-rules"
 NEXT_ID_KEY = "next-entity-id"
+CREATED_KEY = "created-at-ms"
 
 
 class Namespace:
@@ -36,6 +37,7 @@ class Namespace:
         self.stores = stores
         self.rules: tuple[AuthorizationRule, ...] = ()
         self.started_at_ms = clock.now_ms()
+        self.created_at_ms = self.started_at_ms
         self._catalog = catalog
         self._queues: dict[str, Queue] = {}
         self._by_id: dict[int, Queue] = {}
@@ -53,6 +55,12 @@ class Namespace:
         for row in rows:
             queue = Queue(row.id, from_document(json.loads(row.document)), row.store, self.stores[row.store])
             self._adopt(queue)
+
+        self.created_at_ms = int(meta.get(CREATED_KEY, self.started_at_ms))
+
+    async def keep_creation_date(self) -> None:
+        """Remember when the namespace was created, at its first start."""
+        await self._catalog.set_meta(CREATED_KEY, str(self.created_at_ms))
 
     def _adopt(self, queue: Queue) -> None:
         self._queues[queue.name.lower()] = queue

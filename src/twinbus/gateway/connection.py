@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 # A connection that leads nowhere is closed: new ones after a minute, others after five.
 UNUSED_NEW_MS = 60_000
 UNUSED_MS = 300_000
-REQUESTS_MAX = 256
+LINGER_S = 1.0
 _WITHOUT_CREDENTIALS = {"ANONYMOUS", "EXTERNAL", "MSSBCBS"}  # They prove themselves on $cbs.
 
 
@@ -58,6 +58,7 @@ class ClientConnection(asyncio.Protocol):
         )
         self._transport: asyncio.Transport | None = None
         self._flush_scheduled = False
+        self._is_hanging_up = False
         self._idle_since_ms = self.context.clock.now_ms()
         self._idle_limit_ms = UNUSED_NEW_MS
 
@@ -103,13 +104,25 @@ class ClientConnection(asyncio.Protocol):
     def flush(self) -> None:
         """Write what is queued, in one piece."""
         self._flush_scheduled = False
-        if self._transport is None or self.is_lost:
+        if self._transport is None or self.is_lost or self._is_hanging_up:
             return
         data = self._core.take()
         if data:
             self._transport.write(data)
-        if self._core.closed:
-            self._transport.close()
+        if self._core.wants_close:
+            self._hang_up()
+
+    def _hang_up(self) -> None:
+        """Close the socket behind what was written: with input unread, closing at once might swallow our last words."""
+        transport = self._transport
+        if self._is_hanging_up or transport is None:
+            return
+        self._is_hanging_up = True
+        if transport.can_write_eof():
+            transport.write_eof()
+            self._loop.call_later(LINGER_S, transport.close)
+        else:
+            transport.close()
 
     def close(self, error: Error | None) -> None:
         """Say goodbye: links first, so that each client learns why, then the connection."""

@@ -126,7 +126,6 @@ _FIXED_AT_CREATION = {
     "requires_duplicate_detection": "RequiresDuplicateDetection",
     "requires_session": "RequiresSession",
     "partitioned": "EnablePartitioning",
-    "express": "EnableExpress",
 }
 
 
