@@ -47,7 +47,7 @@ def _whole_deliveries() -> dict[bytes, tuple[bool, int]]:
         (false, absent),
         (false, true, absent),
     )
-    return {bytes(tail[:size]): (tail[1] == true, 3 + size) for tail in every for size in range(2, 9)}
+    return {bytes(tail[:size]): (size > 1 and tail[1] == true, 3 + size) for tail in every for size in range(1, 9)}
 
 
 _WHOLE_DELIVERY = _whole_deliveries()

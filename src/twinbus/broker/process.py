@@ -11,7 +11,6 @@ import os
 import signal
 import ssl
 from collections.abc import Callable
-from dataclasses import replace
 
 from aiohttp import web
 
@@ -20,9 +19,10 @@ from twinbus.admin.app import make_app
 from twinbus.admin.server import bound_port, start_http
 from twinbus.broker.clock import SystemClock
 from twinbus.broker.datadir import DataDirectory
-from twinbus.broker.settings import ROOT_POLICY, Settings, SettingsError
+from twinbus.broker.settings import ROOT_POLICY, Policy, Settings, SettingsError
 from twinbus.broker.stores import CatalogShell, StoreShell
 from twinbus.entities.namespace import Namespace
+from twinbus.gateway import websocket
 from twinbus.gateway.server import Gateway
 from twinbus.model.clock import Clock
 from twinbus.model.security import AuthorizationRule, Rights
@@ -71,7 +71,7 @@ class Broker:
             self.namespace = Namespace(settings.namespace, self.clock, self._stores, self._catalog)
             self.namespace.load(meta, rows)
             await self.namespace.keep_creation_date()
-            await self._ensure_root_policy()
+            await self._ensure_policies()
             await self._ensure_queues()
             self.gateway = Gateway(self.namespace, new_id, f"Twinbus {__version__}")
             await self._listen(tls)
@@ -93,18 +93,16 @@ class Broker:
     def _hinted(self, hints: Hints) -> None:
         self.namespace.hinted(hints)
 
-    async def _ensure_root_policy(self) -> None:
-        """The first start makes a key; a key that is given replaces the one that was kept."""
-        rules = list(self.namespace.rules)
-        root = next((rule for rule in rules if rule.name == ROOT_POLICY), None)
-        if root is None:
-            key = self.settings.key or new_key()
-            rules.insert(0, AuthorizationRule(ROOT_POLICY, key, new_key(), Rights.ALL))
-        elif self.settings.key is not None and self.settings.key != root.primary_key:
-            rules[rules.index(root)] = replace(root, primary_key=self.settings.key)
-        else:
-            return
-        await self.namespace.set_rules(rules)
+    async def _ensure_policies(self) -> None:
+        """Policies that the settings name; what they leave open, above all a key, is made once and kept."""
+        rules = {rule.name: rule for rule in self.namespace.rules}
+        for policy in (Policy(ROOT_POLICY, Rights.ALL, self.settings.key), *self.settings.policies):
+            known = rules.get(policy.name)
+            primary_key = policy.primary_key or (known.primary_key if known else new_key())
+            secondary_key = policy.secondary_key or (known.secondary_key if known else new_key())
+            rules[policy.name] = AuthorizationRule(policy.name, primary_key, secondary_key, policy.rights)
+        if tuple(rules.values()) != self.namespace.rules:
+            await self.namespace.set_rules(list(rules.values()))
 
     async def _ensure_queues(self) -> None:
         for description in self.settings.queues:
@@ -135,7 +133,8 @@ class Broker:
             raise SettingsError(f"A port cannot be opened: {problem.strerror or problem}.") from None
 
     async def _serve_http(self, port: int, tls: ssl.SSLContext | None) -> int:
-        app = make_app(self.namespace, metrics=self.counters, ready=lambda: self.is_ready)
+        routes = dict.fromkeys(websocket.PATHS, websocket.WebSocketDoor(self.gateway).answer)
+        app = make_app(self.namespace, metrics=self.counters, ready=lambda: self.is_ready, routes=routes)
         runner = await start_http(app, self.settings.host, port, tls)
         self._runners.append(runner)
         return bound_port(runner)
@@ -151,14 +150,16 @@ class Broker:
             "queues": len(self.namespace.queues()),
         }
 
-    def connection_string(self) -> str:
-        """What an application needs, ready to paste."""
-        key = next(rule for rule in self.namespace.rules if rule.name == ROOT_POLICY).primary_key
+    def connection_strings(self) -> dict[str, str]:
+        """What applications need, ready to paste, by policy."""
         host = "localhost" if self.settings.is_loopback else self.settings.host
-        policy = f"SharedAccessKeyName={ROOT_POLICY};SharedAccessKey={key}"
+        port, mark = "", ""
         if "amqp" in self.ports:
-            return f"Endpoint=sb://{host}:{self.ports['amqp']};{policy};UseDevelopmentEmulator=true"
-        return f"Endpoint=sb://{host};{policy}"
+            port, mark = f":{self.ports['amqp']}", ";UseDevelopmentEmulator=true"
+        return {
+            rule.name: f"Endpoint=sb://{host}{port};SharedAccessKeyName={rule.name};SharedAccessKey={rule.primary_key}{mark}"
+            for rule in self.namespace.rules
+        }
 
     def _flush_notes(self) -> None:
         self.namespace.flush_notes()

@@ -19,6 +19,8 @@ from typing import Any
 from twinbus.model.duration import parse_duration_ms
 from twinbus.model.entity import EntityStatus, QueueDescription, check_queue
 from twinbus.model.errors import BusError
+from twinbus.model.security import Rights
+from twinbus.model.errors import BusError
 
 ROOT_POLICY = "RootManageSharedAccessKey"
 # The service's own rule for namespace names; shorter ones are allowed here, since nobody else's are in the way.
@@ -27,6 +29,16 @@ _NAMESPACE = re.compile(r"[A-Za-z](?:[A-Za-z0-9-]{0,48}[A-Za-z0-9])?\Z")
 
 class SettingsError(Exception):
     """A setting that cannot be; the text says which and why."""
+
+
+@dataclass(slots=True, frozen=True)
+class Policy:
+    """A shared access policy of the namespace, as a file gives it; a missing key is generated once and kept."""
+
+    name: str
+    rights: Rights
+    primary_key: str | None = field(default=None, repr=False)
+    secondary_key: str | None = field(default=None, repr=False)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -46,6 +58,7 @@ class Settings:
     certificate_key: Path | None = None
     allow_plain: bool = False
     queues: list[QueueDescription] = field(default_factory=list)
+    policies: list[Policy] = field(default_factory=list)
 
     @property
     def data_directory(self) -> Path:
@@ -103,7 +116,9 @@ def from_file(path: Path) -> Settings:
         if path.suffix.lower() == ".json":
             return _from_emulator(json.loads(text))
         return _from_toml(tomllib.loads(text))
-    except (ValueError, TypeError, KeyError, AttributeError) as problem:
+    except KeyError as missing:
+        raise SettingsError(f"The configuration file {path} is not valid: {missing} is missing.") from None
+    except (BusError, ValueError, TypeError, AttributeError) as problem:
         raise SettingsError(f"The configuration file {path} is not valid: {problem}") from None
 
 
@@ -139,11 +154,31 @@ def _from_toml(document: dict[str, Any]) -> Settings:
     for name, value in document.items():
         if name == "queues":
             settings.queues = [_queue(dict(item)) for item in value]
+        elif name == "policies":
+            settings.policies = [_policy(dict(item)) for item in value]
         elif name in _TOML_SETTINGS:
             setattr(settings, name, _exactly(_TOML_SETTINGS[name], name, value))
         else:
             raise ValueError(f"unknown setting '{name}'")
     return settings
+
+
+_RIGHTS = {"Listen": Rights.LISTEN, "Send": Rights.SEND, "Manage": Rights.ALL}
+
+
+def _policy(item: dict[str, Any]) -> Policy:
+    """A policy from Name, Rights and, if given, PrimaryKey and SecondaryKey."""
+    name, rights = item.pop("Name"), item.pop("Rights")
+    primary_key, secondary_key = item.pop("PrimaryKey", None), item.pop("SecondaryKey", None)
+    if item:
+        raise ValueError(f"policy '{name}' has the unknown property '{next(iter(item))}'")
+    unknown = [right for right in rights if right not in _RIGHTS]
+    if unknown or not rights:
+        raise ValueError(f"policy '{name}' needs Rights out of {', '.join(_RIGHTS)}")
+    granted = Rights(0)
+    for right in rights:
+        granted |= _RIGHTS[right]
+    return Policy(name, granted, primary_key, secondary_key)
 
 
 _QUEUE_SETTINGS: dict[str, tuple[str, Callable[[Any], Any]]] = {

@@ -1,0 +1,211 @@
+"""Opening, proving who we are, keeping the connection, and losing it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from twinbus.amqp.performatives import Error
+from twinbus.client import Authentication, ClientError, ConnectionString, connect
+from twinbus.wire import sas
+
+Turns = Callable[[], Awaitable[None]]
+
+
+async def test_plain_sends_policy_and_key(peer: Any, open_connection: Any) -> None:
+    async with open_connection(Authentication.PLAIN):
+        assert peer.logins == [("PLAIN", b"\0root\0secret")]
+
+
+async def test_a_refused_login_says_so(peer: Any, open_connection: Any) -> None:
+    peer.takes_login = False
+    with pytest.raises(ClientError) as refusal:
+        async with open_connection():
+            pass
+    assert refusal.value.condition == "amqp:unauthorized-access"
+    assert (refusal.value.transient, refusal.value.definite) == (False, True)
+
+
+async def test_cbs_puts_one_token_for_each_entity(peer: Any, open_connection: Any, clock: Any) -> None:
+    async with open_connection(Authentication.CBS) as connection:
+        assert peer.logins == [("ANONYMOUS", b"")]
+        await connection.sender("orders")
+        await connection.receiver("orders")
+        await connection.sender("bills")
+    assert [request.audience for request in peer.tokens] == [
+        "sb://broker.test:5672/orders",
+        "sb://broker.test:5672/bills",
+    ]
+    token = sas.parse(peer.tokens[0].token)
+    assert token.policy == "root"
+    assert token.expires_at_s == clock.now_ms() // 1000 + 3600
+    assert sas.verify(token, ["secret"])
+
+
+@pytest.mark.parametrize(
+    ("status", "condition"), [(401, "amqp:unauthorized-access"), (404, "amqp:not-found"), (500, "twinbus:status-500")]
+)
+async def test_a_refused_token_says_so(peer: Any, open_connection: Any, status: int, condition: str) -> None:
+    peer.token_status = status
+    async with open_connection(Authentication.CBS) as connection:
+        with pytest.raises(ClientError, match="as the test says") as refusal:
+            await connection.sender("orders")
+    assert refusal.value.condition == condition
+    assert refusal.value.definite
+
+
+async def test_a_token_is_renewed_before_it_expires(
+    peer: Any, open_connection: Any, clock: Any, let_turns_pass: Turns
+) -> None:
+    async with open_connection(Authentication.CBS, token_lifetime_ms=100_000) as connection:
+        await connection.sender("orders")
+        clock.at_ms += 89_000
+        connection.tick()
+        await let_turns_pass()
+        assert len(peer.tokens) == 1
+        clock.at_ms += 1_000
+        connection.tick()
+        await let_turns_pass()
+    first, second = (sas.parse(request.token).expires_at_s for request in peer.tokens)
+    assert second - first == 90
+
+
+async def test_a_renewal_that_fails_is_tried_again(
+    peer: Any, open_connection: Any, clock: Any, let_turns_pass: Turns
+) -> None:
+    async with open_connection(Authentication.CBS, token_lifetime_ms=100_000) as connection:
+        sender = await connection.sender("orders")
+        peer.token_status = 500
+        clock.at_ms += 90_000
+        connection.tick()
+        await let_turns_pass()
+        peer.token_status = 202
+        clock.at_ms += 10_000
+        connection.tick()
+        await let_turns_pass()
+        await sender.send([b"still here"])
+    assert len(peer.tokens) == 3
+
+
+async def test_heartbeats_keep_the_connection_and_silence_ends_it(
+    peer: Any, open_connection: Any, clock: Any, let_turns_pass: Turns
+) -> None:
+    async with open_connection() as connection:
+        sender = await connection.sender()
+        before = len(peer.transport.writes)
+        clock.at_ms += 120_000
+        connection.tick()
+        assert peer.transport.writes[before:] == [b"\x00\x00\x00\x08\x02\x00\x00\x00"]
+        clock.at_ms += 400_000
+        connection.tick()
+        assert connection.error is not None
+        assert "idle time-out" in connection.error.text
+        assert connection.error.transient
+        with pytest.raises(ClientError, match="idle time-out"):
+            sender.send_nowait([b"too late"])
+
+
+async def test_a_refused_link_says_why(peer: Any, open_connection: Any) -> None:
+    peer.refusals["gone"] = Error("amqp:not-found", "there is no such queue")
+    async with open_connection() as connection:
+        with pytest.raises(ClientError, match="there is no such queue") as refusal:
+            await connection.receiver("gone")
+        assert refusal.value.condition == "amqp:not-found"
+        await connection.sender("orders")  # The connection goes on.
+
+
+async def test_a_peer_that_closes_tells_everyone_why(peer: Any, open_connection: Any, let_turns_pass: Turns) -> None:
+    peer.outcome = None
+    async with open_connection() as connection:
+        sender, receiver = await connection.sender(), await connection.receiver()
+        sending = sender.send_nowait([b"one"])
+        receiving = asyncio.ensure_future(receiver.receive(1))
+        await let_turns_pass()
+        peer.core.close(Error("amqp:connection:forced", "the broker is going down"))
+        peer.flush()
+        for waiting in (sending, receiving):
+            with pytest.raises(ClientError, match="the broker is going down") as problem:
+                await waiting
+            assert problem.value.condition == "amqp:connection:forced"
+            assert problem.value.transient
+        with pytest.raises(ClientError, match="the broker is going down"):
+            await connection.sender()
+
+
+async def test_a_connection_that_breaks_off_leaves_sends_indefinite(
+    peer: Any, open_connection: Any, let_turns_pass: Turns
+) -> None:
+    peer.outcome = None
+    peer.credit = 2
+    async with open_connection() as connection:
+        sender = await connection.sender()
+        sending = sender.send_nowait([b"one", b"two", b"three"])
+        await let_turns_pass()
+        peer.hang_up()
+        with pytest.raises(ClientError, match="hung up") as problem:
+            await sending
+    failed = problem.value.failed
+    assert {position: error.definite for position, error in failed.items()} == {0: False, 1: False, 2: True}
+    assert not problem.value.definite
+    assert problem.value.transient
+
+
+async def test_a_link_that_the_peer_detaches_leaves_the_others_alone(
+    peer: Any, open_connection: Any, let_turns_pass: Turns
+) -> None:
+    async with open_connection() as connection:
+        orders, bills = await connection.sender("orders"), await connection.sender("bills")
+        peer.links["orders in"].detach(Error("com.microsoft:entity-disabled", "sending is disabled"))
+        peer.flush()
+        await let_turns_pass()
+        with pytest.raises(ClientError, match="sending is disabled") as problem:
+            await orders.send([b"one"])
+        assert problem.value.condition == "com.microsoft:entity-disabled"
+        await bills.send([b"two"])
+    assert peer.sent == [b"two"]
+
+
+async def test_a_session_that_the_peer_ends_takes_its_link_along(
+    peer: Any, open_connection: Any, let_turns_pass: Turns
+) -> None:
+    async with open_connection() as connection:
+        receiver = await connection.receiver("orders")
+        peer.links["orders out"].session.end(Error("amqp:session:window-violation", "too much"))
+        peer.flush()
+        with pytest.raises(ClientError, match="too much"):
+            await receiver.receive(1)
+
+
+async def test_closing_is_polite(peer: Any, open_connection: Any) -> None:
+    async with open_connection(Authentication.CBS) as connection:
+        await connection.sender("orders")
+        await connection.receiver("orders")
+    assert peer.core.wants_close
+    assert peer.core.sessions == []
+
+
+async def test_an_entity_must_be_named_somewhere(peer: Any, clock: Any) -> None:
+    target = ConnectionString("h", tls=False, policy="root", key="k")
+    async with connect(target, authentication=Authentication.ANONYMOUS, clock=clock, dial=peer.dial) as connection:
+        with pytest.raises(ValueError, match="names an entity"):
+            await connection.sender()
+
+
+async def test_nobody_there_is_unreachable() -> None:
+    async def dial(protocol: asyncio.Protocol) -> None:
+        raise ConnectionRefusedError("connection refused")
+
+    with pytest.raises(ClientError, match="connection refused") as problem:
+        async with connect(ConnectionString("h", tls=False), authentication=Authentication.ANONYMOUS, dial=dial):
+            pass
+    assert problem.value.condition == "twinbus:unreachable"
+    assert (problem.value.transient, problem.value.definite) == (True, True)
+
+
+async def test_plain_without_a_key_is_a_mistake_of_the_caller() -> None:
+    with pytest.raises(ValueError, match="policy and its key"):
+        async with connect(ConnectionString("h", tls=False), authentication=Authentication.PLAIN):
+            pass
