@@ -68,6 +68,7 @@ class GroupCommit(Generic[C, H]):
         empty_hints: Callable[[], H],
         name: str = "store",
     ) -> None:
+        self._name = name
         self._store = store
         self._clock = clock
         self._post = post
@@ -171,7 +172,7 @@ class GroupCommit(Generic[C, H]):
         helper = self._checkpointing
         if helper is None:
             if self._store.checkpoint_due():
-                helper = threading.Thread(target=self._store.checkpoint, name="checkpoint", daemon=False)
+                helper = threading.Thread(target=self._store.checkpoint, name=f"{self._name}-checkpoint", daemon=False)
                 self._checkpointing = helper
                 helper.start()
         elif not helper.is_alive():

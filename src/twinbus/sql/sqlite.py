@@ -10,7 +10,7 @@ import apsw
 from twinbus.model.errors import BusError, Fault
 
 PAGE_BYTES = 8192
-CACHE_KIB = 64 * 1024
+CACHE_KIB = 16 * 1024
 
 # After one of these nobody knows what is on the disk. The engine's own state may be ahead of it, so nothing may be
 # tried again as if nothing had happened.
@@ -55,6 +55,12 @@ def checkpoint(database: apsw.Connection, truncate: bool = False) -> bool:
     mode = apsw.SQLITE_CHECKPOINT_TRUNCATE if truncate else apsw.SQLITE_CHECKPOINT_PASSIVE
     frames, moved = database.wal_checkpoint(None, mode)
     return frames == moved
+
+
+def leave_log(*databases: apsw.Connection) -> None:
+    """Have the log left alone at closing: after a failed sync, only a new start may judge what is in it."""
+    for database in databases:
+        database.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
 
 
 def pages_written(database: apsw.Connection) -> int:

@@ -13,13 +13,12 @@ from twinbus.model.errors import BusError, Fault
 from twinbus.model.message import Delivered, MessageState, ReceiveMode
 from twinbus.store import statements
 from twinbus.store.commands import Acquire, AcquireDeferred
-from twinbus.store.settling import expire
-from twinbus.store.volatile import Hold, Line, Lock, Queue, Stored
+from twinbus.store.settling import expire, remove
+from twinbus.store.volatile import RECORD_OVERHEAD, Hold, Line, Lock, Queue, Stored
 from twinbus.store.work import Readout, Work, columns_of
 
 READ_AHEAD = 256
 READ_AHEAD_BYTES = 1024 * 1024
-_CACHE_OVERHEAD = 512  # What a record in memory costs beside its bytes.
 
 _new_tuple = tuple.__new__
 
@@ -36,7 +35,11 @@ def acquire(work: Work, command: Acquire) -> None:
         return
     if len(taken) < command.limit and line.has_more:
         work.hints.ready.add(queue.id)
+        if hold is not None:
+            work.hints.sessions.setdefault(queue.id, set()).add(hold.session or "")
     command.result = hand_out(work, queue, taken, command, hold)
+    if work.memory.cached > work.memory.cache_bytes:
+        work.memory.make_room(line, 0)
 
 
 def acquire_deferred(work: Work, command: AcquireDeferred) -> None:
@@ -47,13 +50,14 @@ def acquire_deferred(work: Work, command: AcquireDeferred) -> None:
         hold = held_session(queue, command.session, 0, work.now_ms)
     work.flush()
     numbers = sorted(set(command.sequence_numbers))
-    found, _, _ = work.read(
-        queue, statements.BY_NUMBER, seqs=json.dumps(numbers), limit=len(numbers) + 1, bytes=1 << 62
-    )
+    page = work.read(queue, statements.BY_NUMBER, seqs=json.dumps(numbers), limit=len(numbers) + 1, bytes=1 << 62)
+    if page.damaged:
+        number = page.damaged[0].seq
+        raise BusError(Fault.INTERNAL, f"Message {number} of queue {queue.id} is damaged and cannot be received.")
     locked = queue.locked_numbers()
     wanted = [
         (message, record)
-        for message, record in found
+        for message, record in page.messages
         if message.state == MessageState.DEFERRED
         and message.seq not in locked
         and (hold is None or message.session == hold.session)
@@ -83,9 +87,9 @@ def _take(work: Work, queue: Queue, line: Line, limit: int, max_bytes: int) -> R
     now = work.now_ms
     while len(taken) < limit:
         if line.returned and (not ready or line.returned[0] < ready[0][0].seq):
-            if not _refill_returned(work, queue, line, limit - len(taken), room):
-                continue
-        elif not ready:
+            _refill_returned(work, queue, line, limit - len(taken), room)
+            continue
+        if not ready:
             if line.caught_up or not _refill(work, queue, line, limit - len(taken), room):
                 break
             continue
@@ -94,8 +98,8 @@ def _take(work: Work, queue: Queue, line: Line, limit: int, max_bytes: int) -> R
         if size > room and taken:
             break
         ready.popleft()
-        line.ready_bytes -= size + _CACHE_OVERHEAD
-        work.memory.cached -= size + _CACHE_OVERHEAD
+        line.ready_bytes -= size + RECORD_OVERHEAD
+        work.memory.cached -= size + RECORD_OVERHEAD
         if message.expires_at_ms is not None and message.expires_at_ms <= now and queue.sub == 0:
             expire(work, queue, message)
             continue
@@ -104,25 +108,26 @@ def _take(work: Work, queue: Queue, line: Line, limit: int, max_bytes: int) -> R
     return taken
 
 
-def _refill_returned(work: Work, queue: Queue, line: Line, wanted: int, room: int) -> bool:
-    """Read the returned messages that come before everything else into the front of the line."""
+def _refill_returned(work: Work, queue: Queue, line: Line, wanted: int, room: int) -> None:
+    """Read the returned messages that come before everything else into the front of the line.
+
+    A number may be on the heap although its message has been dealt with meanwhile: only what is there counts.
+    """
     stop = line.ready[0][0].seq if line.ready else line.read_to
     numbers: list[int] = []
     while line.returned and line.returned[0] < stop and len(numbers) < wanted:
         numbers.append(heapq.heappop(line.returned))
     if work.plan.hides(queue.id, False):
         work.flush()
-    found, cut, _ = work.read(
+    page = work.read(
         queue, statements.BY_NUMBER, seqs=json.dumps(numbers), limit=len(numbers) + 1, bytes=max(room, READ_AHEAD_BYTES)
     )
-    if cut:
-        last = found[-1][0].seq if found else 0
+    if page.cut:
+        last = page.messages[-1][0].seq if page.messages else 0
         for number in numbers:
             if number > last:
                 heapq.heappush(line.returned, number)
-    # A number may be on the heap although its message has been dealt with meanwhile: only what is there counts.
-    _put_in_front(work, line, [pair for pair in found if pair[0].state == MessageState.ACTIVE])
-    return bool(line.ready)
+    _put_in_front(work, line, [pair for pair in page.messages if pair[0].state == MessageState.ACTIVE])
 
 
 def _refill(work: Work, queue: Queue, line: Line, wanted: int, room: int) -> bool:
@@ -136,12 +141,13 @@ def _refill(work: Work, queue: Queue, line: Line, wanted: int, room: int) -> boo
     limit = max(wanted, READ_AHEAD)
     values = {"start": line.read_to, "stop": queue.disk_tail, "limit": limit, "bytes": max(room, READ_AHEAD_BYTES)}
     if line.session is None:
-        found, cut, short = work.read(queue, statements.PAGE, **values)
+        page = work.read(queue, statements.PAGE, **values)
     else:
-        found, cut, short = work.read(queue, statements.SESSION_PAGE, session=line.session, **values)
-    if found and (cut or not short):
-        line.read_to = found[-1][0].seq + 1
-    elif short:
+        page = work.read(queue, statements.SESSION_PAGE, session=line.session, **values)
+    found = page.messages
+    if page.cut or not page.short:
+        line.read_to = 1 + max([message.seq for message, _ in found[-1:]] + [message.seq for message in page.damaged])
+    else:
         line.read_to = queue.disk_tail
         line.caught_up = queue.next_seq == queue.disk_tail
     line.high = max(line.high, line.read_to)
@@ -149,11 +155,11 @@ def _refill(work: Work, queue: Queue, line: Line, wanted: int, room: int) -> boo
         locked = queue.locked_numbers()
         found = [pair for pair in found if pair[0].seq not in locked]
     _put_in_front(work, line, found)
-    return bool(found) or not short
+    return bool(page.messages or page.damaged)
 
 
 def _put_in_front(work: Work, line: Line, found: Readout) -> None:
-    size = sum([message.size + _CACHE_OVERHEAD for message, _ in found])
+    size = sum([message.size + RECORD_OVERHEAD for message, _ in found])
     line.ready.extendleft(reversed(found))
     line.ready_bytes += size
     work.memory.cached += size
@@ -165,11 +171,7 @@ def hand_out(
     """Lock or remove what was taken, and make what leaves the store."""
     messages = [message for message, _ in taken]
     if command.mode is ReceiveMode.RECEIVE_AND_DELETE:
-        for message in messages:
-            queue.count(message.state, -1)
-            queue.bytes -= message.size
-            work.plan.remove(queue.id, message)
-        work.touch(queue)
+        remove(work, queue, messages)
         work.journal.add("receive_delete", queue.id, command.origin, columns_of(messages))
         return [delivered(message, record, b"", 0) for message, record in taken]
     until = work.now_ms + queue.entity.settings.lock_duration_ms if hold is None else hold.until_ms

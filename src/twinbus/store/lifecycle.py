@@ -11,9 +11,9 @@ from twinbus.model.errors import BusError, Fault
 from twinbus.store import statements
 from twinbus.store.commands import Configure, Create, Drop, DropLocks, QueueSettings
 from twinbus.store.sessions import end
-from twinbus.store.settling import drop_lock
+from twinbus.store.settling import end_locks
 from twinbus.store.volatile import Entity, Queue
-from twinbus.store.work import BROKER, Work, columns_of
+from twinbus.store.work import Work
 
 
 def create(work: Work, command: Create) -> None:
@@ -61,8 +61,7 @@ def _drop_all_locks(work: Work, entity: Entity) -> None:
     for queue in entity.queues:
         for hold in list(queue.holds.values()):
             end(work, queue, hold, counted=True)
-        messages = [drop_lock(work, queue, token, lock) for token, lock in list(queue.locks.items())]
-        work.journal.add("drop_lock", queue.id, BROKER, columns_of(messages), "configure")
+        end_locks(work, queue, list(queue.locks), True, "drop_lock", why="configure")
 
 
 def drop_locks(work: Work, command: DropLocks) -> None:
@@ -73,9 +72,7 @@ def drop_locks(work: Work, command: DropLocks) -> None:
             end(work, queue, hold, counted=True)
         tokens = queue.owners.pop(command.owner, None)
         if tokens:
-            messages = [drop_lock(work, queue, token, queue.locks[token]) for token in list(tokens)]
-            work.journal.add("drop_lock", queue.id, command.origin, columns_of(messages))
-            command.result += len(messages)
+            command.result += end_locks(work, queue, sorted(tokens), True, "drop_lock", command.origin)
 
 
 def settings_text(settings: QueueSettings) -> str:

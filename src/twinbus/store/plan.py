@@ -7,7 +7,8 @@ known to the operations alone.
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, NamedTuple
+from zlib import crc32
 
 from twinbus.store.statements import CUT_BITS, SEQ_BITS
 from twinbus.store.volatile import Claim, Queue, Stored
@@ -20,6 +21,25 @@ LARGEST_RECORD = (1 << CUT_BITS) - 5
 _PLAIN = (None, None, None)  # No overlay, no reason, no description.
 
 _encode = json.JSONEncoder(separators=(",", ":")).encode
+
+
+class Kind(NamedTuple):
+    """What messages that were sent alike have in common."""
+
+    state: int
+    expires_at_ms: int | None
+    due_at_ms: int | None
+    session: str | None
+
+
+class _Run(NamedTuple):
+    """New messages in one queue that are of one kind and follow each other, both in numbers and among the ids."""
+
+    queue: int
+    seq_at_zero: int  # The number that the first id of the plan would have, if the run went back so far.
+    kind: Kind
+    start: int
+    stop: int
 
 
 class Plan:
@@ -49,7 +69,7 @@ class Plan:
         self.cuts: list[int] = []
         self.pieces: list[bytes] = []
         self.ids: list[str] = []
-        self.runs: list[list[Any]] = []
+        self.runs: list[_Run] = []
         self.gone: list[int] = []
         self.placed: list[tuple[Any, ...]] = []
         self.freed: list[int] = []
@@ -60,29 +80,31 @@ class Plan:
         self._gone_queues: set[int] = set()
         self._changed_queues: set[int] = set()
 
-    def store(
-        self, queue: int, seq: int, checksum: bytes, record: bytes, message_id: str, kind: tuple[Any, ...]
-    ) -> int:
-        """A new message. `kind` is (state, expires_at, due_at, session), which neighbours often share."""
+    def store(self, queue: int, first_seq: int, records: list[bytes], ids: list[str], kind: Kind) -> int:
+        """New messages of one kind, with consecutive numbers; the first one's body id, the others follow."""
         index = len(self.cuts)
-        length = len(record) + 4
-        self.cuts.append(self._cut_to << CUT_BITS | length)
-        self._cut_to += length
-        self.pieces.append(checksum)
-        self.pieces.append(record)
-        self.ids.append(message_id)
-        if self.runs:
-            run = self.runs[-1]
-            if run[0] == queue and run[1] == seq - index and run[2] == kind:
-                run[4] = index + 1
-                return self.first_body + index
-        self.runs.append([queue, seq - index, kind, index, index + 1])
+        at = self._cut_to
+        for record in records:
+            length = len(record) + 4
+            self.cuts.append(at << CUT_BITS | length)
+            at += length
+            self.pieces.append(crc32(record).to_bytes(4, "big"))
+            self.pieces.append(record)
+        self._cut_to = at
+        self.ids += ids
+        stop = index + len(records)
+        last = self.runs[-1] if self.runs else None
+        if last is not None and last.queue == queue and last.seq_at_zero == first_seq - index and last.kind == kind:
+            self.runs[-1] = last._replace(stop=stop)
+        else:
+            self.runs.append(_Run(queue, first_seq - index, kind, index, stop))
         return self.first_body + index
 
-    def remove(self, queue: int, message: Stored) -> None:
-        """A message goes for good, with its body."""
-        self.gone.append(queue << SEQ_BITS | message.seq)
-        self.freed.append(message.body)
+    def remove(self, queue: int, messages: list[Stored]) -> None:
+        """Messages go for good, with their bodies."""
+        name = queue << SEQ_BITS
+        self.gone += [name | message.seq for message in messages]
+        self.freed += [message.body for message in messages]
         self._gone_queues.add(queue)
 
     def replace(self, queue: int, old_seq: int, new_queue: int, message: Stored) -> None:

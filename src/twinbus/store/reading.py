@@ -21,10 +21,10 @@ def peek(work: Work, command: Peek) -> None:
     work.flush()
     values = {"start": command.from_sequence_number, "limit": command.limit, "bytes": command.max_bytes}
     if command.session is None:
-        found, _, _ = work.read(queue, statements.PEEK, **values)
+        page = work.read(queue, statements.PEEK, **values)
     else:
-        found, _, _ = work.read(queue, statements.PEEK_SESSION, session=command.session, **values)
-    command.result = [delivered(message, record, b"", 0) for message, record in found]
+        page = work.read(queue, statements.PEEK_SESSION, session=command.session, **values)
+    command.result = [delivered(message, record, b"", 0) for message, record in page.messages]
 
 
 def inspect(work: Work, command: Inspect) -> None:
@@ -35,10 +35,8 @@ def inspect(work: Work, command: Inspect) -> None:
     records = {}
     if numbers:
         work.flush()
-        found, _, _ = work.read(
-            queue, statements.BY_NUMBER, seqs=json.dumps(numbers), limit=len(numbers) + 1, bytes=1 << 62
-        )
-        records = {message.seq: record for message, record in found}
+        page = work.read(queue, statements.BY_NUMBER, seqs=json.dumps(numbers), limit=len(numbers) + 1, bytes=1 << 62)
+        records = {message.seq: record for message, record in page.messages}
     for token, lock in zip(command.tokens, locks, strict=True):
         record = records.get(lock.message.seq) if lock is not None else None
         command.result.append(

@@ -25,8 +25,7 @@ def cancel_scheduled(work: Work, command: CancelScheduled) -> None:
     scheduled = [message for message in found if message.state == MessageState.SCHEDULED]
     if len(scheduled) < len(numbers):
         raise BusError(Fault.MESSAGE_NOT_FOUND, "At least one of the numbers is not that of a scheduled message.")
-    for message in scheduled:
-        remove(work, queue, message)
+    remove(work, queue, scheduled)
     work.journal.add("cancel", queue.id, command.origin, columns_of(scheduled))
 
 
@@ -38,16 +37,16 @@ def delete_batch(work: Work, command: DeleteBatch) -> None:
     limit = command.limit + len(locked)
     found = work.states(queue, statements.OLD_ACTIVE, before_ms=command.before_ms, limit=limit)
     leaving = [message for message in found if message.seq not in locked][: command.limit]
-    forget(work, queue, leaving)
-    for message in leaving:
-        remove(work, queue, message)
+    forget(queue, leaving)
+    remove(work, queue, leaving)
+    work.flush()  # An acquire of this commit may read where nobody has read before.
     command.result = len(leaving)
     work.journal.add("delete", queue.id, command.origin, columns_of(leaving))
 
 
-def forget(work: Work, queue: Queue, messages: list[Stored]) -> None:
+def forget(queue: Queue, messages: list[Stored]) -> None:
     """Take messages that are leaving out of the lines in which they wait."""
     for message in messages:
         line = queue.line_of(message.session)
-        if line is not None and line.ready and line.ready[0][0].seq <= message.seq < line.read_to:
-            line.rewind(line.ready[0][0].seq)
+        if line is not None:
+            line.forget(message.seq)

@@ -6,17 +6,17 @@ Nothing is on disk when this returns; the commit makes it so.
 from __future__ import annotations
 
 import json
-from zlib import crc32
 
 from twinbus.model.errors import BusError, Fault
 from twinbus.model.message import Incoming, MessageState
 from twinbus.store import statements
 from twinbus.store.commands import Send
-from twinbus.store.plan import LARGEST_RECORD
-from twinbus.store.volatile import Line, Queue, Stored
+from twinbus.store.plan import LARGEST_RECORD, Kind
+from twinbus.store.volatile import RECORD_OVERHEAD, Line, Queue, Stored
 from twinbus.store.work import Work
 
-_ACTIVE = (int(MessageState.ACTIVE), None, None, None)
+_ACTIVE = int(MessageState.ACTIVE)
+_SCHEDULED = int(MessageState.SCHEDULED)
 _new_tuple = tuple.__new__
 
 
@@ -54,39 +54,49 @@ def _known_duplicates(work: Work, sends: list[tuple[Queue, list[Send]]]) -> set[
 
 
 def _send(work: Work, queue: Queue, command: Send, known: set[tuple[int, str]]) -> None:
+    """Decide unit by unit, then store everything accepted at once, under consecutive numbers."""
     settings = queue.entity.settings
     room = settings.max_size_bytes - queue.entity.bytes
-    sent: list[Stored] = []
-    scheduled: list[Stored] = []
-    dropped: list[Stored] = []
+    if not settings.duplicate_window_ms and not queue.in_sessions:
+        everything = [incoming for unit in command.units for incoming in unit]
+        if sum([len(incoming.record) for incoming in everything]) <= min(room, LARGEST_RECORD):
+            _accept_all(work, queue, command, everything)
+            return
+    accepted: list[Incoming] = []
+    dropped: list[Incoming] = []
+    first = queue.next_seq
     for unit in command.units:
-        refusal = _refusal(queue, unit, room)
+        size = sum([len(incoming.record) for incoming in unit])
+        refusal = _refusal(queue, unit, size, room)
         if refusal is not None:
             command.result.append(refusal)
             continue
-        numbers: list[int] = []
-        for incoming in unit:
-            message_id = incoming.message_id
-            if settings.duplicate_window_ms and message_id:
-                if (queue.id, message_id) in known:
-                    numbers.append(0)
-                    dropped.append(Stored(0, 0, message_id, len(incoming.record), 0, work.now_ms))
-                    continue
-                known.add((queue.id, message_id))
-                work.plan.duplicates.append((queue.id, message_id))
-            message = _store(work, queue, incoming)
-            room -= message.size
-            numbers.append(message.seq)
-            (sent if message.state == MessageState.ACTIVE else scheduled).append(message)
-        command.result.append(numbers)
-    work.touch(queue)
-    _journal(work, queue, command, sent, scheduled, dropped)
-    if settings.duplicate_window_ms:
-        work.memory.due(work.now_ms + settings.duplicate_window_ms)
+        room -= size
+        at = first + len(accepted)
+        if settings.duplicate_window_ms:
+            command.result.append(_first_copies(work, queue, unit, at, known, accepted, dropped))
+        else:
+            accepted += unit
+            command.result.append(list(range(at, at + len(unit))))
+    if accepted:
+        _store(work, queue, command, accepted)
+    if dropped:
+        ids = [incoming.message_id for incoming in dropped]
+        sizes = [len(incoming.record) for incoming in dropped]
+        work.journal.add("send", queue.id, command.origin, (ids, [0] * len(ids), [0], sizes), "duplicate")
 
 
-def _refusal(queue: Queue, unit: list[Incoming], room: int) -> BusError | None:
-    size = sum([len(incoming.record) for incoming in unit])
+def _accept_all(work: Work, queue: Queue, command: Send, everything: list[Incoming]) -> None:
+    """The usual case: there is room for all units, and no message can be refused for itself."""
+    at = queue.next_seq
+    for unit in command.units:
+        command.result.append([at] if len(unit) == 1 else list(range(at, at + len(unit))))
+        at += len(unit)
+    if everything:
+        _store(work, queue, command, everything)
+
+
+def _refusal(queue: Queue, unit: list[Incoming], size: int, room: int) -> BusError | None:
     if size > room:
         return BusError(
             Fault.QUOTA_EXCEEDED,
@@ -100,76 +110,102 @@ def _refusal(queue: Queue, unit: list[Incoming], room: int) -> BusError | None:
     return None
 
 
-def _store(work: Work, queue: Queue, incoming: Incoming) -> Stored:
-    record, message_id, session, ttl_ms, due_ms, _ = incoming
-    now = work.now_ms
-    seq = queue.next_seq
-    queue.next_seq = seq + 1
-    size = len(record)
-    queue.bytes += size
-    if ttl_ms is None and due_ms is None and session is None:
-        kind: tuple[int, int | None, int | None, str | None] = _ACTIVE
-    else:
-        kind = _kind(work, queue, now, ttl_ms, due_ms, session)
-    state, expires_ms, due_ms, _ = kind
-    body = work.plan.store(queue.id, seq, crc32(record).to_bytes(4, "big"), record, message_id, kind)
-    message: Stored = _new_tuple(
-        Stored,
-        (seq, body, message_id, size, 0, now, expires_ms, session, state, due_ms, None, None, None),
-    )
-    if state:
-        queue.scheduled += 1
-        return message
-    queue.active += 1
-    line = queue.line if session is None else queue.line_of(session)
-    if line is not None and line.caught_up:
-        _keep(work, line, message, record)
-    return message
+def _first_copies(
+    work: Work,
+    queue: Queue,
+    unit: list[Incoming],
+    at: int,
+    known: set[tuple[int, str]],
+    accepted: list[Incoming],
+    dropped: list[Incoming],
+) -> list[int]:
+    """Sort a unit into what is new and what is a duplicate; the unit's numbers, with 0 for each duplicate."""
+    numbers: list[int] = []
+    for incoming in unit:
+        key = (queue.id, incoming.message_id)
+        if key in known:
+            numbers.append(0)
+            dropped.append(incoming)
+            continue
+        if incoming.message_id:
+            known.add(key)
+            work.plan.duplicates.append(key)
+            work.memory.due(work.now_ms + queue.entity.settings.duplicate_window_ms)
+        numbers.append(at)
+        at += 1
+        accepted.append(incoming)
+    return numbers
 
 
-def _kind(
-    work: Work, queue: Queue, now: int, ttl_ms: int | None, due_ms: int | None, session: str | None
-) -> tuple[int, int | None, int | None, str | None]:
-    """(state, expires at, due at, session) of a message that is not of the plain kind."""
-    start = now
-    if due_ms is not None and due_ms > now:
+def _store(work: Work, queue: Queue, command: Send, accepted: list[Incoming]) -> None:
+    first = queue.next_seq
+    queue.next_seq += len(accepted)
+    work.touch(queue)
+    # Neighbours mostly are of one kind, and then nothing needs to be looked at message by message.
+    shapes = {incoming[2:5] for incoming in accepted}
+    if len(shapes) == 1:
+        _store_run(work, queue, command, accepted, first, _kind(work, queue, *shapes.pop()))
+        return
+    kinds = {shape: _kind(work, queue, *shape) for shape in shapes}
+    start = 0
+    for index in range(1, len(accepted) + 1):
+        if index == len(accepted) or accepted[index][2:5] != accepted[start][2:5]:
+            _store_run(work, queue, command, accepted[start:index], first + start, kinds[accepted[start][2:5]])
+            start = index
+
+
+def _kind(work: Work, queue: Queue, session: str | None, ttl_ms: int | None, due_ms: int | None) -> Kind:
+    """What messages have in common that were sent alike."""
+    start = work.now_ms
+    if due_ms is not None and due_ms > start:
         start = due_ms
-        work.memory.due(due_ms)
-    expires_ms = None if ttl_ms is None or queue.sub else start + ttl_ms
+    expires_ms = None if ttl_ms is None else start + ttl_ms
     work.memory.due(expires_ms)
-    if start > now:
-        return (int(MessageState.SCHEDULED), expires_ms, start, session)
-    return (int(MessageState.ACTIVE), expires_ms, None, session)
+    if start == work.now_ms:
+        return Kind(_ACTIVE, expires_ms, None, session)
+    work.memory.due(start)
+    return Kind(_SCHEDULED, expires_ms, start, session)
 
 
-def _keep(work: Work, line: Line, message: Stored, record: bytes) -> None:
-    """Keep a record in front of its receiver, if there is room; else it will be read from the disk."""
+def _store_run(work: Work, queue: Queue, command: Send, run: list[Incoming], first: int, kind: Kind) -> None:
+    """Store messages of one kind under consecutive numbers."""
+    records = [incoming.record for incoming in run]
+    ids = [incoming.message_id for incoming in run]
+    sizes = [len(record) for record in records]
+    total = sum(sizes)
+    body = work.plan.store(queue.id, first, records, ids, kind)
+    queue.bytes += total
+    numbers = list(range(first, first + len(run)))
+    operation = "send" if kind.state == _ACTIVE else "schedule"
+    work.journal.add(operation, queue.id, command.origin, (ids, numbers, [0], sizes))
+    if kind.state != _ACTIVE:
+        queue.scheduled += len(run)
+        return
+    queue.active += len(run)
+    work.hints.ready.add(queue.id)
+    if queue.in_sessions:
+        work.hints.sessions.setdefault(queue.id, set()).add(kind.session or "")
+    line = queue.line_of(kind.session)
+    if line is not None and line.caught_up:
+        _keep(work, line, records, total, _stored(work.now_ms, kind, body, numbers, ids, sizes))
+
+
+def _stored(now: int, kind: Kind, body: int, numbers: list[int], ids: list[str], sizes: list[int]) -> list[Stored]:
+    _, expires_ms, _, session = kind
+    return [
+        _new_tuple(Stored, (seq, at, message_id, size, 0, now, expires_ms, session, 0, None, None, None, None))
+        for at, (seq, message_id, size) in enumerate(zip(numbers, ids, sizes, strict=True), body)
+    ]
+
+
+def _keep(work: Work, line: Line, records: list[bytes], total: int, messages: list[Stored]) -> None:
+    """Keep records in front of their receiver, if there is room; else they will be read from the disk."""
     memory = work.memory
-    size = message.size + 512  # The record and the objects around it.
+    size = total + len(messages) * RECORD_OVERHEAD
     if memory.cached + size > memory.cache_bytes and not memory.make_room(line, size):
         line.caught_up = False
         return
-    line.ready.append((message, record))
+    line.ready.extend(zip(messages, records, strict=True))
     line.ready_bytes += size
     memory.cached += size
-    line.read_to = line.high = message.seq + 1
-
-
-def _journal(
-    work: Work, queue: Queue, command: Send, sent: list[Stored], scheduled: list[Stored], dropped: list[Stored]
-) -> None:
-    if sent:
-        session = queue.in_sessions
-        if session:
-            work.hints.sessions.setdefault(queue.id, set()).update([message.session or "" for message in sent])
-        work.hints.ready.add(queue.id)
-    for operation, messages, outcome in (
-        ("send", sent, ""),
-        ("schedule", scheduled, ""),
-        ("send", dropped, "duplicate"),
-    ):
-        if messages:
-            ids = [message.message_id for message in messages]
-            numbers = [message.seq for message in messages]
-            sizes = [message.size for message in messages]
-            work.journal.add(operation, queue.id, command.origin, (ids, numbers, [0], sizes), outcome)
+    line.read_to = line.high = messages[-1].seq + 1

@@ -19,9 +19,9 @@ from twinbus.store.commands import (
     RenewSession,
     SetSessionState,
 )
-from twinbus.store.settling import give_back
+from twinbus.store.settling import end_locks
 from twinbus.store.volatile import Hold, Queue
-from twinbus.store.work import BROKER, Work, columns_of
+from twinbus.store.work import Work
 
 
 def accept(work: Work, command: AcceptSession) -> None:
@@ -86,14 +86,8 @@ def release(work: Work, command: ReleaseSession) -> None:
 def end(work: Work, queue: Queue, hold: Hold, counted: bool) -> None:
     """A hold ends; its locked messages are available again. Counted, the holder lost it and is told by a hint."""
     del queue.holds[hold.session or ""]
-    messages = []
-    for token in list(hold.tokens):
-        lock = queue.locks[token]
-        messages.append(lock.message)
-        work.unlock(queue, token, lock, counted)
-        give_back(work, queue, lock.message, counted)
     work.memory.cached -= hold.ready_bytes
-    work.journal.add("expire_lock" if counted else "release", queue.id, BROKER, columns_of(messages), "session")
+    end_locks(work, queue, sorted(hold.tokens), counted, "expire_lock" if counted else "release", why="session")
     work.hints.sessions.setdefault(queue.id, set()).add(hold.session or "")
     if counted:
         work.hints.lost_sessions.append((queue.id, hold.session or "", hold.holder))

@@ -9,7 +9,7 @@ from twinbus.model.address import SubQueue
 from twinbus.model.errors import BusError, Fault
 from twinbus.model.message import MessageState, Origin, Outcome, Settlement
 from twinbus.store.commands import Complete, Renew, Settle
-from twinbus.store.volatile import Lock, Queue, Stored
+from twinbus.store.volatile import Queue, Stored
 from twinbus.store.work import BROKER, Work, columns_of
 
 MAX_DELIVERY_COUNT = "MaxDeliveryCountExceeded"
@@ -24,6 +24,10 @@ _OPERATIONS = {
 }
 
 
+# After these a claim must no longer say that the message was out, or a restart would count it.
+_UNCOUNTED = (Outcome.DEFER, Outcome.RELEASE)
+
+
 def lock_lost() -> BusError:
     """The answer to a token that locks nothing (any more)."""
     return BusError(
@@ -36,64 +40,58 @@ def lock_lost() -> BusError:
 def complete(work: Work, command: Complete) -> None:
     """Remove locked messages."""
     queue = work.queue_of(command)
-    plan, now, result = work.plan, work.now_ms, command.result
-    locks = queue.locks
+    locks, now = queue.locks, work.now_ms
     done: list[Stored] = []
+    result: list[BusError | None] = command.result
     for token in command.tokens:
         lock = locks.get(token)
         if lock is None or lock.until_ms <= now:
             result.append(lock_lost())
             continue
-        message = lock.message
         work.unlock(queue, token, lock, True)
-        plan.remove(queue.id, message)
-        queue.bytes -= message.size
-        if message.state == 0:
-            queue.active -= 1
-        else:
-            queue.count(message.state, -1)
-        done.append(message)
+        done.append(lock.message)
         result.append(None)
     if done:
-        work.touch(queue)
         work.journal.add("complete", queue.id, command.origin, columns_of(done))
+        remove(work, queue, done)
 
 
 def settle(work: Work, command: Settle) -> None:
     """Settle locked messages, each in its own way."""
     queue = work.queue_of(command)
-    by_outcome: dict[Outcome, list[Stored]] = {}
+    accepted: list[tuple[Stored, Settlement]] = []
     for settlement in command.settlements:
         lock = queue.locks.get(settlement.token)
+        refusal = None
         if lock is None or lock.until_ms <= work.now_ms:
-            command.result.append(lock_lost())
+            refusal = lock_lost()
         elif settlement.outcome is Outcome.DEAD_LETTER and queue.sub != SubQueue.MAIN:
-            command.result.append(
-                BusError(Fault.NOT_ALLOWED, "A message in a dead-letter queue cannot be dead-lettered again.")
-            )
+            text = "A message in a dead-letter queue cannot be dead-lettered again."
+            refusal = BusError(Fault.NOT_ALLOWED, text)
         else:
-            by_outcome.setdefault(settlement.outcome, []).append(lock.message)
-            _settle(work, queue, lock, settlement, command.origin)
-            command.result.append(None)
-    for outcome, messages in by_outcome.items():
-        work.journal.add(_OPERATIONS[outcome], queue.id, command.origin, columns_of(messages))
+            work.unlock(queue, settlement.token, lock, settlement.outcome not in _UNCOUNTED)
+            accepted.append((lock.message, settlement))
+        command.result.append(refusal)
+    # What was decided is told before what follows from it.
+    for outcome, operation in _OPERATIONS.items():
+        messages = [message for message, settlement in accepted if settlement.outcome is outcome]
+        work.journal.add(operation, queue.id, command.origin, columns_of(messages))
+    for message, settlement in accepted:
+        _settle(work, queue, message, settlement, command.origin)
 
 
-def _settle(work: Work, queue: Queue, lock: Lock, settlement: Settlement, origin: Origin) -> None:
-    message = lock.message
+def _settle(work: Work, queue: Queue, message: Stored, settlement: Settlement, origin: Origin) -> None:
     outcome = settlement.outcome
-    if settlement.overlay is not None and outcome in (Outcome.ABANDON, Outcome.DEFER, Outcome.DEAD_LETTER):
+    if settlement.overlay is not None:
         message = message._replace(overlay=settlement.overlay)
-    counted = outcome in (Outcome.COMPLETE, Outcome.ABANDON, Outcome.DEAD_LETTER)
-    work.unlock(queue, settlement.token, lock, counted)
     if outcome is Outcome.COMPLETE:
-        remove(work, queue, message)
+        remove(work, queue, [message])
     elif outcome is Outcome.DEAD_LETTER:
         dead_letter(work, queue, message, settlement.reason, settlement.description)
     elif outcome is Outcome.DEFER:
         defer(work, queue, message)
     else:
-        give_back(work, queue, message, counted, origin)
+        give_back(work, queue, message, outcome is Outcome.ABANDON, origin)
 
 
 def renew(work: Work, command: Renew) -> None:
@@ -115,11 +113,13 @@ def renew(work: Work, command: Renew) -> None:
             command.result.append(until)
 
 
-def remove(work: Work, queue: Queue, message: Stored) -> None:
-    """A message leaves for good."""
-    queue.count(message.state, -1)
-    queue.bytes -= message.size
-    work.plan.remove(queue.id, message)
+def remove(work: Work, queue: Queue, messages: list[Stored]) -> None:
+    """Messages leave for good."""
+    queue.bytes -= sum([message.size for message in messages])
+    states = [message.state for message in messages]
+    for state in set(states):
+        queue.count(state, -states.count(state))
+    work.plan.remove(queue.id, messages)
     work.touch(queue)
 
 
@@ -155,7 +155,7 @@ def expire(work: Work, queue: Queue, message: Stored) -> None:
         dead_letter(work, queue, message, TTL_EXPIRED, "The message's time to live ended before it was received.")
         outcome = "deadletter"
     else:
-        remove(work, queue, message)
+        remove(work, queue, [message])
         outcome = "removed"
     work.journal.add("ttl_expire", queue.id, BROKER, columns_of([message]), outcome)
 
@@ -189,8 +189,14 @@ def _is_over(message: Stored, now_ms: int) -> bool:
     return message.expires_at_ms is not None and message.expires_at_ms <= now_ms
 
 
-def drop_lock(work: Work, queue: Queue, token: bytes, lock: Lock) -> Stored:
-    """Take a lock away from its holder; the delivery counts."""
-    work.unlock(queue, token, lock, True)
-    give_back(work, queue, lock.message, True)
-    return lock.message
+def end_locks(
+    work: Work, queue: Queue, tokens: list[bytes], counted: bool, operation: str, origin: Origin = BROKER, why: str = ""
+) -> int:
+    """Locks end without their holder's decision; the messages are available again."""
+    locks = [queue.locks[token] for token in tokens]
+    for token, lock in zip(tokens, locks, strict=True):
+        work.unlock(queue, token, lock, counted)
+    work.journal.add(operation, queue.id, origin, columns_of([lock.message for lock in locks]), why)
+    for lock in locks:
+        give_back(work, queue, lock.message, counted, origin)
+    return len(locks)

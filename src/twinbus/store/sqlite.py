@@ -91,12 +91,14 @@ class SqliteStore:
         vfs: str | None = None,
     ) -> None:
         self.number = number
+        self.synced_commits = 0  # For the metrics.
         self._cache_bytes = cache_bytes
         self._retention_ms = journal_retention_ms
         self._tokens = TokenSource(epoch)
         self._failure: BusError | None = None
+        self._closed = False
         self._synced = True
-        self._checkpointed_pages = 0
+        self._pages = self._checkpointed_pages = 0  # Written to the log, and of these moved into the database.
         self._database = sqlite.connect(path, vfs)
         try:
             schema.prepare(self._database)
@@ -131,13 +133,18 @@ class SqliteStore:
         return self._memory.due_ms if self._failure is None else None
 
     def close(self) -> None:
-        """Move the log into the database and release both."""
+        """Move the log into the database and release both; after a failure the log is left as it is."""
+        if self._closed:
+            return
+        self._closed = True
         if self._failure is None:
             self._failure = BusError(Fault.STORE_UNAVAILABLE, "The messaging store is closed.")
             try:
                 sqlite.checkpoint(self._checkpointer, truncate=True)
             except apsw.Error as error:
                 _log.warning("store %d: the last checkpoint failed, the next start will do it: %s", self.number, error)
+        else:
+            sqlite.leave_log(self._database, self._checkpointer)
         self._checkpointer.close()
         self._database.close()
 
@@ -147,18 +154,17 @@ class SqliteStore:
         """Whether the log has grown so much that it should be moved into the database."""
         if self._failure is not None:
             return False
-        grown = sqlite.pages_written(self._database) - self._checkpointed_pages
-        return grown * sqlite.PAGE_BYTES > CHECKPOINT_BYTES
+        self._pages = sqlite.pages_written(self._database)
+        return (self._pages - self._checkpointed_pages) * sqlite.PAGE_BYTES > CHECKPOINT_BYTES
 
     def checkpoint(self) -> bool:
         """Move what it can of the log into the database, on a connection of its own; True when nothing is left.
 
-        May run on another thread beside commits. Only one that runs between commits can move everything, after which
-        the log starts anew.
+        May run on another thread beside commits, so it keeps off the writer's connection. Only one that runs between
+        commits can move everything, after which the log starts anew.
         """
         if self._failure is not None:
             return True
-        pages = sqlite.pages_written(self._database)
         try:
             moved_all = sqlite.checkpoint(self._checkpointer)
         except apsw.Error as error:
@@ -167,8 +173,12 @@ class SqliteStore:
                 self._fail(error)
             return True
         if moved_all:
-            self._checkpointed_pages = pages
+            self._checkpointed_pages = self._pages
         return moved_all
+
+    def entities(self) -> list[int]:
+        """The entities that the file holds, those being dropped left out."""
+        return [entity.id for entity in self._memory.entities.values() if not entity.dropped]
 
     # The journal.
 
@@ -200,7 +210,8 @@ class SqliteStore:
             _call(_TAKES[type(command)], work, command)
         for command in phases[4]:
             _call(_READS[type(command)], work, command)
-        work.finish()
+        if work.finish() and self._synced:
+            self.synced_commits += 1
         return work.hints
 
     def _run_alone(self, command: Command, now_ms: int) -> Hints:

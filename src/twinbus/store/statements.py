@@ -90,23 +90,27 @@ _STATE = (
 _BODIES = "CAST(group_concat(b.data, '') AS BLOB)"
 
 
-def _page(where: str) -> str:
+def _page(where: str, index: str = "") -> str:
     """Messages in order, cut off where `bytes` is reached; the first one always comes, however large."""
     return f"""
 SELECT {_STATE}, {_BODIES}, count(*), max(m.candidates)
   FROM (SELECT m.*, count(*) OVER () AS candidates, row_number() OVER () AS place,
                sum(m.size) OVER (ROWS UNBOUNDED PRECEDING) AS total
           FROM (SELECT m.*, length(b.data) AS size
-                  FROM message AS m JOIN body AS b ON b.id = m.body
+                  FROM message AS m {index} JOIN body AS b ON b.id = m.body
                  WHERE {where} ORDER BY m.seq LIMIT :limit) AS m) AS m
  CROSS JOIN body AS b ON b.id = m.body
  WHERE m.total <= :bytes OR m.place = 1"""
 
 
+# Left to itself, the planner would read the whole queue to find one session's messages in it.
+_BY_SESSION = "INDEXED BY message_session"
+_OF_SESSION = "m.queue = :queue AND m.session = :session AND m.seq >= :start"
+
 PAGE = _page("m.queue = :queue AND m.seq >= :start AND m.seq < :stop AND m.state = 0")
-SESSION_PAGE = _page("m.queue = :queue AND m.session = :session AND m.seq >= :start AND m.seq < :stop AND m.state = 0")
+SESSION_PAGE = _page(f"{_OF_SESSION} AND m.seq < :stop AND m.state = 0", _BY_SESSION)
 PEEK = _page("m.queue = :queue AND m.seq >= :start AND m.state < 3")
-PEEK_SESSION = _page("m.queue = :queue AND m.session = :session AND m.seq >= :start AND m.state < 3")
+PEEK_SESSION = _page(f"{_OF_SESSION} AND m.state < 3", _BY_SESSION)
 BY_NUMBER = _page("m.queue = :queue AND m.seq IN (SELECT value FROM json_each(:seqs)) AND m.state < 3")
 
 

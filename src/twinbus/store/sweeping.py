@@ -13,9 +13,9 @@ from twinbus.store import statements
 from twinbus.store.commands import Sweep
 from twinbus.store.removing import forget
 from twinbus.store.sessions import end
-from twinbus.store.settling import drop_lock, expire
+from twinbus.store.settling import end_locks, expire
 from twinbus.store.statements import SEQ_BITS
-from twinbus.store.volatile import Entity, Lock, Stored
+from twinbus.store.volatile import Entity, Stored
 from twinbus.store.work import BROKER, Work, columns_of, stored
 
 CHUNK = 1_000
@@ -43,17 +43,13 @@ def _locks(work: Work) -> bool:
             end(work, queue, hold, counted=True)
         if not queue.locks or queue.in_sessions:
             continue
-        over: list[tuple[bytes, Lock]] = []
+        over: list[bytes] = []
         for token, lock in queue.locks.items():
-            if lock.until_ms > work.now_ms:
+            if lock.until_ms > work.now_ms or len(over) == left:
                 break
-            if len(over) == left:
-                return True
-            over.append((token, lock))
-        messages = [drop_lock(work, queue, token, lock) for token, lock in over]
-        work.journal.add("expire_lock", queue.id, BROKER, columns_of(messages))
-        left -= len(over)
-    return False
+            over.append(token)
+        left -= end_locks(work, queue, over, True, "expire_lock")
+    return left == 0
 
 
 def _expired(work: Work) -> bool:
@@ -70,7 +66,7 @@ def _expired(work: Work) -> bool:
             continue
         locked = queue.locked_numbers()
         over = [message for message in messages if message.seq not in locked]
-        forget(work, queue, over)
+        forget(queue, over)
         for message in over:
             expire(work, queue, message)
         done += len(over)
@@ -80,6 +76,7 @@ def _expired(work: Work) -> bool:
 def _activated(work: Work) -> bool:
     """Scheduled messages whose time has come get a new number and join the end of the queue."""
     rows = _due_rows(work, statements.ACTIVATED, CHUNK)
+    late = False
     for queue_id, message in rows:
         queue = work.memory.queues[queue_id]
         if queue.entity.dropped:
@@ -95,7 +92,7 @@ def _activated(work: Work) -> bool:
         queue.active += 1
         work.plan.replace(queue.id, message.seq, queue.id, active)
         work.touch(queue)
-        work.memory.due(active.expires_at_ms)
+        late |= active.expires_at_ms is not None and active.expires_at_ms <= work.now_ms
         line = queue.line_of(active.session)
         if line is not None:
             line.caught_up = False
@@ -103,7 +100,7 @@ def _activated(work: Work) -> bool:
         if queue.in_sessions:
             work.hints.sessions.setdefault(queue.id, set()).add(active.session or "")
         work.journal.add("activate", queue.id, BROKER, columns_of([active]), str(message.seq))
-    return len(rows) == CHUNK
+    return late or len(rows) == CHUNK
 
 
 def _due_rows(work: Work, statement: str, limit: int) -> list[tuple[int, Stored]]:
@@ -166,10 +163,10 @@ def _free(work: Work, entity: Entity) -> bool:
 def _set_due(work: Work, more: bool, retention_ms: int) -> None:
     """When the next sweep will have something to do."""
     memory, now = work.memory, work.now_ms
+    work.flush()  # Also because an acquire of this commit may read where nobody has read before.
     if more:
         memory.due_ms = now
         return
-    work.flush()
     memory.due_ms = None
     for queue in memory.queues.values():
         for hold in queue.holds.values():

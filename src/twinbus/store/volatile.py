@@ -14,6 +14,7 @@ from twinbus.model.address import SubQueue
 from twinbus.store.commands import QueueSettings
 
 RETURNED_LIMIT = 10_000
+RECORD_OVERHEAD = 512  # What a record in memory costs beside its own bytes.
 DAMAGED = 3  # Beside the values of MessageState: the body does not match its checksum.
 
 
@@ -84,6 +85,11 @@ class Line:
         self.ready.clear()
         self.ready_bytes = 0
         self.returned.clear()
+
+    def forget(self, seq: int) -> None:
+        """A message leaves otherwise than through this line; it must not be handed out from memory."""
+        if self.ready and self.ready[0][0].seq <= seq < self.read_to:
+            self.rewind(self.ready[0][0].seq)
 
     @property
     def has_more(self) -> bool:
@@ -223,15 +229,17 @@ class Memory:
             self.due_ms = at_ms
 
     def make_room(self, line: Line, size: int) -> bool:
-        """Whether a record may be kept in memory. When the cache is full, the line that holds most gives it up.
+        """Whether a line may keep more in memory. When the cache is full, the lines that hold most give theirs up.
 
         A line that is itself the largest is told no: what it holds is what its receivers will want first.
         """
         if self.cached + size <= self.cache_bytes:
             return True
-        lines = [line for queue in self.queues.values() for line in (queue.line, *queue.holds.values())]
-        largest = max(lines, key=lambda line: line.ready_bytes)
-        if largest is not line and largest.ready:
-            largest.rewind(largest.ready[0][0].seq)
+        lines = [line for queue in self.queues.values() for line in (queue.line, *queue.holds.values()) if line.ready]
         self.cached = sum(line.ready_bytes for line in lines)
+        for largest in sorted(lines, key=lambda line: line.ready_bytes, reverse=True):
+            if largest is line or self.cached + size <= self.cache_bytes:
+                break
+            self.cached -= largest.ready_bytes
+            largest.rewind(largest.ready[0][0].seq)
         return self.cached + size <= self.cache_bytes

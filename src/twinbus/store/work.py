@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import logging
 import zlib
-from typing import Any
+from typing import Any, NamedTuple
 
 import apsw
 
@@ -25,6 +25,15 @@ _log = logging.getLogger(__name__)
 BROKER = Origin("", "broker")  # Who is journaled where time or the store itself did something.
 
 Readout = list[tuple[Stored, bytes]]
+
+
+class Page(NamedTuple):
+    """Messages as the database gave them."""
+
+    messages: Readout
+    damaged: list[Stored]
+    cut: bool  # More were there, but they would have been too many bytes.
+    short: bool  # Fewer were there than asked for.
 
 
 class Work:
@@ -68,15 +77,19 @@ class Work:
             self._begin()
             self._apply(None)
 
-    def finish(self) -> None:
-        """Write the rest with the journal and commit. Without a transaction of several steps this is one step."""
+    def finish(self) -> bool:
+        """Write the rest with the journal and commit; False when there was nothing to write.
+
+        Without a transaction of several steps this is one step.
+        """
         if not (self.plan or self._reclaimed or self.journal or self._began):
-            return
+            return False
         if self.plan or self._reclaimed or self.journal:
             self._apply(self.journal.encode() if self.journal else None)
         if self._began:
             self.database.execute("COMMIT")
             self._began = False
+        return True
 
     def _begin(self) -> None:
         if not self._began:
@@ -136,24 +149,24 @@ class Work:
 
     # Reading.
 
-    def read(self, queue: Queue, statement: str, **values: Any) -> tuple[Readout, bool, bool]:
-        """Messages with their records: (messages, cut off by bytes, fewer than the limit were there).
-
-        A record that does not match its checksum is left out, and its message is set aside.
-        """
+    def read(self, queue: Queue, statement: str, **values: Any) -> Page:
+        """Messages with their records. One that does not match its checksum is left out and set aside."""
         states, blob, count, candidates = self.row(statement, {"queue": queue.id, **values})
-        found: Readout = []
+        candidates = candidates or 0
+        page = Page([], [], count < candidates, candidates < values["limit"])
         at = 0
         for state in json.loads(states):
             message = stored(state)
             end = at + 4 + message.size
             record = blob[at + 4 : end]
             if zlib.crc32(record) == int.from_bytes(blob[at : at + 4], "big"):
-                found.append((message, record))
+                page.messages.append((message, record))
             else:
-                self.set_aside(queue, message)
+                page.damaged.append(message)
             at = end
-        return found, count < (candidates or 0), (candidates or 0) < values["limit"]
+        if page.damaged:
+            self._set_aside(queue, page.damaged)
+        return page
 
     def row(self, statement: str, values: Any) -> tuple[Any, ...]:
         """The one row of an aggregating statement."""
@@ -166,14 +179,24 @@ class Work:
         text = self.database.execute(statement, {"queue": queue.id, **values}).get
         return [stored(state) for state in json.loads(text)]
 
-    def set_aside(self, queue: Queue, message: Stored) -> None:
-        """Mark a message whose body is damaged, so that it stays as evidence and does not stop the queue."""
-        _log.error("queue %d: message %d does not match its checksum and was set aside", queue.id, message.seq)
-        queue.count(message.state, -1)
-        queue.count(DAMAGED, 1)
-        self.touch(queue)
-        self.plan.replace(queue.id, message.seq, queue.id, message._replace(state=DAMAGED))
-        self.journal.add("damaged", queue.id, BROKER, columns_of([message]))
+    def _set_aside(self, queue: Queue, messages: list[Stored]) -> None:
+        """Mark messages whose records are damaged, so that they stay as evidence and do not stop the queue.
+
+        A locked one is left to its receiver, who has a good copy or none.
+        """
+        locked = queue.locked_numbers()
+        for message in messages:
+            _log.error("queue %d: message %d does not match its checksum", queue.id, message.seq)
+            if message.seq in locked:
+                continue
+            line = queue.line_of(message.session)
+            if line is not None:
+                line.forget(message.seq)
+            queue.count(message.state, -1)
+            queue.count(DAMAGED, 1)
+            self.touch(queue)
+            self.plan.replace(queue.id, message.seq, queue.id, message._replace(state=DAMAGED))
+            self.journal.add("damaged", queue.id, BROKER, columns_of([message]))
 
 
 class TokenSource:

@@ -1,0 +1,211 @@
+"""The store under contract: every test here runs over every store there is, through `bus`, on a clock it moves."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Protocol
+
+import pytest
+
+from twinbus.model.errors import BusError
+from twinbus.model.message import Counts, Delivered, Incoming, Origin, Outcome, ReceiveMode, Settlement
+from twinbus.store.commands import (
+    AcceptSession,
+    Acquire,
+    AcquireDeferred,
+    Command,
+    Complete,
+    Count,
+    Create,
+    DropLocks,
+    Hints,
+    Peek,
+    QueueSettings,
+    Send,
+    Settle,
+    Store,
+    Sweep,
+)
+from twinbus.store.journal import JournalEntry, read
+from twinbus.store.sqlite import SqliteStore
+
+QUEUE = 4
+DEAD = 5
+PEEK_LOCK = ReceiveMode.PEEK_LOCK
+
+
+class Factory(Protocol):
+    """Opens a store, and opens it again after it was closed or after its process died."""
+
+    def open(self, now_ms: int) -> Store: ...
+
+    def crash(self) -> None:
+        """Make the next `open` see what a killed process would have left behind."""
+        ...
+
+
+class SqliteFactory:
+    def __init__(self, folder: Path, **options: Any) -> None:
+        self.folder = folder
+        self.path = folder / "0" / "store.db"
+        self.path.parent.mkdir()
+        self.options = options
+        self.starts = 0
+
+    def open(self, now_ms: int) -> SqliteStore:
+        self.starts += 1
+        epoch = self.starts.to_bytes(8, "big")
+        return SqliteStore(str(self.path), epoch=epoch, now_ms=now_ms, **self.options)
+
+    def crash(self) -> None:
+        copy = self.folder / str(self.starts)
+        copy.mkdir()
+        for file in self.path.parent.iterdir():
+            if not file.name.endswith("-shm"):
+                shutil.copy(file, copy / file.name)
+        self.path = copy / self.path.name
+
+
+def sqlite_with_little_memory(folder: Path) -> SqliteFactory:
+    """Nothing fits into its cache, so that every message is read back from the disk."""
+    return SqliteFactory(folder, cache_bytes=0)
+
+
+FACTORIES = {"sqlite": SqliteFactory, "sqlite-uncached": sqlite_with_little_memory}
+
+
+class Bus:
+    """A store with one queue, driven command by command."""
+
+    def __init__(self, factory: Factory) -> None:
+        self.factory = factory
+        self.now = 1_000_000
+        self.store = factory.open(self.now)
+        self.hints = Hints()
+        self.crashed: list[Store] = []
+
+    def commit(self, *commands: Command) -> Hints:
+        self.hints = self.store.commit(list(commands), self.now)
+        return self.hints
+
+    def do(self, command: Command) -> Any:
+        """Commit one command alone; its result, or its error raised."""
+        self.commit(command)
+        if command.error is not None:
+            raise command.error
+        return getattr(command, "result", None)
+
+    def create(self, queue: int = QUEUE, **settings: Any) -> None:
+        self.do(Create(queue=queue, settings=QueueSettings(**settings)))
+
+    def send(self, *ids: str, queue: int = QUEUE, size: int = 0, **fields: Any) -> list[int]:
+        """Send messages in one command, each a unit of its own; their numbers."""
+        units = [[Incoming(record(message_id, size), message_id, **fields)] for message_id in ids]
+        results = self.do(Send(queue=queue, units=units, origin=Origin("connection-1", "sender")))
+        for result in results:
+            if isinstance(result, BusError):
+                raise result
+        return [number for numbers in results for number in numbers]
+
+    def receive(self, limit: int = 100, queue: int = QUEUE, **fields: Any) -> list[Delivered]:
+        fields = {"mode": PEEK_LOCK, "owner": 1, "origin": Origin("connection-1", "receiver"), **fields}
+        return self.do(Acquire(queue=queue, limit=limit, **fields))
+
+    def receive_deferred(self, *numbers: int, queue: int = QUEUE, **fields: Any) -> list[Delivered]:
+        fields = {"mode": PEEK_LOCK, "owner": 1, **fields}
+        return self.do(AcquireDeferred(queue=queue, sequence_numbers=list(numbers), **fields))
+
+    def complete(self, *messages: Delivered, queue: int = QUEUE) -> None:
+        only(self.do(Complete(queue=queue, tokens=[message.token for message in messages])))
+
+    def settle(self, outcome: Outcome, *messages: Delivered, queue: int = QUEUE, **fields: Any) -> None:
+        settlements = [Settlement(message.token, outcome, **fields) for message in messages]
+        only(self.do(Settle(queue=queue, settlements=settlements)))
+
+    def peek(self, start: int = 0, limit: int = 1000, queue: int = QUEUE, **fields: Any) -> list[Delivered]:
+        return self.do(Peek(queue=queue, from_sequence_number=start, limit=limit, **fields))
+
+    def accept(self, session: str | None, holder: int = 1, owner: int = 1, queue: int = QUEUE) -> Any:
+        return self.do(AcceptSession(queue=queue, session=session, owner=owner, holder=holder))
+
+    def drop_locks(self, owner: int = 1) -> int:
+        return self.do(DropLocks(queue=0, owner=owner))
+
+    def count(self, queue: int = QUEUE) -> Counts:
+        return self.do(Count(queue=queue))
+
+    def sweep(self) -> None:
+        """Sweep until nothing is left to do at this instant."""
+        while self.do(Sweep(queue=0)):
+            pass
+
+    def pass_ms(self, duration: int) -> None:
+        """Let time pass and do what it makes due, as a broker's timer would."""
+        self.now += duration
+        due = self.store.due_at_ms()
+        if due is not None and due <= self.now:
+            self.sweep()
+
+    def restart(self) -> None:
+        """A polite end and a new start."""
+        self.store.close()
+        self.store = self.factory.open(self.now)
+
+    def crash(self) -> None:
+        """The process dies without a word and a new one starts."""
+        self.factory.crash()
+        self.crashed.append(self.store)
+        self.store = self.factory.open(self.now)
+
+    def journal(self) -> list[JournalEntry]:
+        return [entry for row in self.store.journal_after(0, 100_000) for entry in read(row)]
+
+    def close(self) -> None:
+        for store in [*self.crashed, self.store]:
+            store.close()
+
+
+def only(results: list[BusError | None]) -> None:
+    for result in results:
+        if result is not None:
+            raise result
+
+
+def record(message_id: str, size: int = 0) -> bytes:
+    """A record that names its message and has bytes that no text may have."""
+    return (message_id.encode() + b"\x00\xff\xc0").ljust(size, b"\xfe")
+
+
+@pytest.fixture(params=FACTORIES)
+def factory(request: pytest.FixtureRequest, tmp_path: Path) -> Factory:
+    return FACTORIES[request.param](tmp_path)
+
+
+@pytest.fixture(params=FACTORIES)
+def open_bus(request: pytest.FixtureRequest) -> Callable[[Path], Bus]:
+    """Opens stores without entities, for tests that need many of them."""
+    return lambda folder: Bus(FACTORIES[request.param](folder))
+
+
+@pytest.fixture
+def empty(factory: Factory) -> Iterator[Bus]:
+    """A store without any entity."""
+    bus = Bus(factory)
+    yield bus
+    bus.close()
+
+
+@pytest.fixture
+def bus(empty: Bus) -> Bus:
+    """A store with a queue of the default settings."""
+    empty.create()
+    return empty
+
+
+@pytest.fixture
+def sessions(empty: Bus) -> Bus:
+    """A store with a queue that requires sessions."""
+    empty.create(requires_session=True)
+    return empty
