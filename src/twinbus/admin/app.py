@@ -8,11 +8,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from urllib.parse import unquote, urlencode
 from uuid import UUID
 
 from aiohttp import web
+from aiohttp.typedefs import Handler
 
 from twinbus.admin import atom, queues
 from twinbus.admin.faults import ANSWERS, Answer, HttpError, error_document
@@ -44,10 +45,13 @@ def make_app(
     metrics: Counters,
     ready: Callable[[], bool],
     random_bytes: Callable[[int], bytes] = secrets.token_bytes,
+    routes: Mapping[str, Handler] | None = None,
 ) -> web.Application:
-    """The application for one port: `/livez`, `/readyz`, `/health`, `/metrics` and the Atom API."""
+    """The application for one port: `/livez`, `/readyz`, `/health`, `/metrics`, the Atom API, and others' `routes`."""
     app = web.Application(client_max_size=BODY_BYTES_MAX)
     door = _Door(namespace, MetricsPage(metrics), ready, random_bytes)
+    for path, handler in (routes or {}).items():
+        app.router.add_route("*", path, handler)
     app.router.add_route("*", r"/{path:[\s\S]*}", door.answer)  # A line break in a name is ours to refuse.
     return app
 

@@ -54,7 +54,9 @@ class Broker:
         self.is_ready = False
         self.ports: dict[str, int] = {}
         self._directory = DataDirectory(settings.data_directory)
+        self.gateway: Gateway | None = None
         self._stores: list[StoreShell] = []
+        self._held: list[list[int]] = []  # Entities that each store's file held at start.
         self._runners: list[web.AppRunner] = []
         self._timer: asyncio.TimerHandle | None = None
         self._idle_checks: asyncio.Task[None] | None = None
@@ -71,10 +73,11 @@ class Broker:
             self.namespace = Namespace(settings.namespace, self.clock, self._stores, self._catalog)
             self.namespace.load(meta, rows)
             await self.namespace.keep_creation_date()
+            self.namespace.drop_orphans(self._held)
             await self._ensure_policies()
             await self._ensure_queues()
-            self.gateway = Gateway(self.namespace, new_id, f"Twinbus {__version__}")
-            await self._listen(tls)
+            self.gateway = gateway = Gateway(self.namespace, new_id, f"Twinbus {__version__}")
+            await self._listen(gateway, tls)
         except BaseException:
             self._directory.release()
             raise
@@ -88,10 +91,15 @@ class Broker:
             store = SqliteStore(
                 str(self._directory.store(index)), epoch=os.urandom(8), now_ms=self.clock.now_ms(), number=index
             )
-            self._stores.append(StoreShell(store, self.clock, self._hinted))
+            self._held.append(store.entities())
+            self._stores.append(StoreShell(store, self.clock, self._hinted, self._flush))
 
     def _hinted(self, hints: Hints) -> None:
         self.namespace.hinted(hints)
+
+    def _flush(self) -> None:
+        if self.gateway is not None:
+            self.gateway.flush()
 
     async def _ensure_policies(self) -> None:
         """Policies that the settings name; what they leave open, above all a key, is made once and kept."""
@@ -120,19 +128,20 @@ class Broker:
             raise SettingsError(f"The certificate {self.settings.certificate} cannot be used: {problem}.") from None
         return context
 
-    async def _listen(self, tls: ssl.SSLContext | None) -> None:
+    async def _listen(self, gateway: Gateway, tls: ssl.SSLContext | None) -> None:
         settings = self.settings
         try:
             if settings.serves_plain:
-                self.ports["amqp"] = await self.gateway.listen(settings.host, settings.amqp_port)
+                self.ports["amqp"] = await gateway.listen(settings.host, settings.amqp_port)
                 self.ports["http"] = await self._serve_http(settings.http_port, None)
             if tls is not None:
-                self.ports["amqps"] = await self.gateway.listen(settings.host, settings.amqps_port, tls)
+                self.ports["amqps"] = await gateway.listen(settings.host, settings.amqps_port, tls)
                 self.ports["https"] = await self._serve_http(settings.https_port, tls)
         except OSError as problem:
             raise SettingsError(f"A port cannot be opened: {problem.strerror or problem}.") from None
 
     async def _serve_http(self, port: int, tls: ssl.SSLContext | None) -> int:
+        assert self.gateway is not None
         routes = dict.fromkeys(websocket.PATHS, websocket.WebSocketDoor(self.gateway).answer)
         app = make_app(self.namespace, metrics=self.counters, ready=lambda: self.is_ready, routes=routes)
         runner = await start_http(app, self.settings.host, port, tls)
@@ -142,8 +151,10 @@ class Broker:
     def counters(self) -> dict[str, int]:
         """Plain numbers for the metrics page."""
         gateway = self.gateway
+        assert gateway is not None
         return {
             **{f"{name}_total": value for name, value in gateway.context.counters.items()},
+            "synced_commits_total": sum(store.synced_commits for store in self._stores),
             "open_connections": len(gateway.connections),
             "open_links": sum(len(connection.nodes) for connection in gateway.connections),
             "pending_bytes": sum(store.pending_bytes for store in self._stores),
@@ -177,7 +188,8 @@ class Broker:
             self._idle_checks.cancel()
         if self._timer is not None:
             self._timer.cancel()
-        await self.gateway.close()
+        if self.gateway is not None:
+            await self.gateway.close()
         for runner in self._runners:
             await runner.cleanup()
         self.namespace.flush_notes()

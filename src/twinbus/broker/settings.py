@@ -20,7 +20,6 @@ from twinbus.model.duration import parse_duration_ms
 from twinbus.model.entity import EntityStatus, QueueDescription, check_queue
 from twinbus.model.errors import BusError
 from twinbus.model.security import Rights
-from twinbus.model.errors import BusError
 
 ROOT_POLICY = "RootManageSharedAccessKey"
 # The service's own rule for namespace names; shorter ones are allowed here, since nobody else's are in the way.

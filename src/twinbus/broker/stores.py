@@ -24,16 +24,24 @@ C = TypeVar("C", bound=Command)
 class StoreShell:
     """One store with its thread."""
 
-    def __init__(self, store: SqliteStore, clock: Clock, hinted: Callable[[Hints], None]) -> None:
+    def __init__(
+        self, store: SqliteStore, clock: Clock, hinted: Callable[[Hints], None], flush: Callable[[], None]
+    ) -> None:
         self._loop = asyncio.get_running_loop()
         self._store = store
         self._clock = clock
         self._hinted = hinted
+        self._flush = flush  # Called once per commit, when everything that it changed has been told.
         self._sweeping = False
         self._group: GroupCommit[Command, Hints] = GroupCommit(
             store, clock, self._loop.call_soon_threadsafe, self._committed, Hints, f"store-{store.number}"
         )
         self._timer = self._loop.call_later(SWEEP_INTERVAL_S, self._tick)
+
+    @property
+    def synced_commits(self) -> int:
+        """Commits that waited for the disk."""
+        return self._store.synced_commits
 
     @property
     def pending_bytes(self) -> int:
@@ -75,6 +83,7 @@ class StoreShell:
             if command.done is not None:
                 command.done(command)
         self._hinted(hints)
+        self._flush()
 
     def _tick(self) -> None:
         due = self._store.due_at_ms()

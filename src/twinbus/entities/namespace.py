@@ -226,7 +226,10 @@ class Namespace:
             if mine:
                 store.submit(Record(queue=mine[0].queue, notes=mine))
 
-    def orphans(self, store: int, present: Iterable[int]) -> list[int]:
-        """Entities that a store still holds although the catalog has forgotten them (a deletion was interrupted)."""
-        known = {queue.id for queue in self._queues.values() if queue.store_index == store}
-        return [entity for entity in present if entity not in known]
+    def drop_orphans(self, held: Sequence[Sequence[int]]) -> None:
+        """Have each store free what the catalog does not know: a deletion or a creation was interrupted."""
+        for index, entities in enumerate(held):
+            for entity in entities:
+                queue = self._by_id.get(entity)
+                if queue is None or queue.store_index != index:
+                    self.stores[index].submit(Drop(queue=entity * 4))

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 UNUSED_NEW_MS = 60_000
 UNUSED_MS = 300_000
 LINGER_S = 1.0
+# Below this idle time-out the gateway's tick of a second is too slow; and a hostile peer must not make it spin.
+IMPATIENT_MS = 4_000
+HEARTBEAT_S_MIN = 0.05
 _WITHOUT_CREDENTIALS = {"ANONYMOUS", "EXTERNAL", "MSSBCBS"}  # They prove themselves on $cbs.
 
 
@@ -57,7 +60,6 @@ class ClientConnection(asyncio.Protocol):
             now_ms=self.context.clock.now_ms(),
         )
         self._transport: asyncio.Transport | None = None
-        self._flush_scheduled = False
         self._is_hanging_up = False
         self._idle_since_ms = self.context.clock.now_ms()
         self._idle_limit_ms = UNUSED_NEW_MS
@@ -97,13 +99,10 @@ class ClientConnection(asyncio.Protocol):
 
     def mark_dirty(self) -> None:
         """Something was queued outside of `data_received`: write it at the end of this turn."""
-        if not self._flush_scheduled:
-            self._flush_scheduled = True
-            self._loop.call_soon(self.flush)
+        self.gateway.mark_dirty(self)
 
     def flush(self) -> None:
         """Write what is queued, in one piece."""
-        self._flush_scheduled = False
         if self._transport is None or self.is_lost or self._is_hanging_up:
             return
         data = self._core.take()
@@ -170,6 +169,15 @@ class ClientConnection(asyncio.Protocol):
     def _on_opened(self, event: events.Opened) -> None:
         self.label = f"{event.performative.container_id[:64]}#{self.number}"
         self.origin = Origin(self.label)
+        idle_ms = event.performative.idle_time_out
+        if idle_ms and idle_ms < IMPATIENT_MS:
+            self._beat(max(idle_ms / 4000, HEARTBEAT_S_MIN))
+
+    def _beat(self, interval_s: float) -> None:
+        """Keep alive a peer that bears less silence than the gateway's own tick leaves."""
+        if not self.is_lost:
+            self.tick(self.context.clock.now_ms())
+            self._loop.call_later(interval_s, self._beat, interval_s)
 
     def _on_attached(self, event: events.LinkAttached) -> None:
         attach(self, event.link)

@@ -1,4 +1,4 @@
-"""Listens for AMQP clients, plain and with TLS, and keeps the list of their connections.
+"""Listens for AMQP clients, plain and with TLS, and keeps the list of all connections, those of `websocket` included.
 
 Starting and stopping the process is the broker's affair; a single connection's is `connection`'s.
 """
@@ -41,6 +41,8 @@ class Gateway:
         self.connections: set[ClientConnection] = set()
         self._servers: list[asyncio.Server] = []
         self._ticker: asyncio.TimerHandle | None = None
+        self._is_closing = False
+        self._dirty: set[ClientConnection] = set()
         namespace.on_deleted.append(self._entity_deleted)
         namespace.on_changed.append(self._entity_changed)
         namespace.on_rules_changed.append(self._rules_changed)
@@ -55,12 +57,29 @@ class Gateway:
         bound: int = server.sockets[0].getsockname()[1]
         return bound
 
+    @property
+    def accepts(self) -> bool:
+        """Whether one more client may connect."""
+        return not self._is_closing and len(self.connections) < CONNECTIONS_MAX
+
     def joined(self, connection: ClientConnection) -> None:
-        """A client connected; beyond the limit it is cut off."""
+        """A client connected; beyond the limit, or after the end has begun, it is cut off."""
         self.connections.add(connection)
         self.context.counters["connections"] += 1
-        if len(self.connections) > CONNECTIONS_MAX:
+        if self._is_closing or len(self.connections) > CONNECTIONS_MAX:
             connection.abort()
+
+    def mark_dirty(self, connection: ClientConnection) -> None:
+        """A connection has something to write: with the end of the commit, or else of this turn of the loop."""
+        if not self._dirty:
+            asyncio.get_running_loop().call_soon(self.flush)
+        self._dirty.add(connection)
+
+    def flush(self) -> None:
+        """Write what the connections have queued, once for each."""
+        dirty, self._dirty = self._dirty, set()
+        for connection in dirty:
+            connection.flush()
 
     def left(self, connection: ClientConnection) -> None:
         """A client's socket is gone."""
@@ -98,6 +117,7 @@ class Gateway:
 
     async def close(self, grace_s: float = 2.0) -> None:
         """Stop accepting, tell every client, and wait a little for their goodbyes."""
+        self._is_closing = True
         for server in self._servers:
             server.close()
         if self._ticker is not None:

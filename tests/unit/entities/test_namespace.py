@@ -303,11 +303,17 @@ class TestLoad:
         assert namespace.queues() == []
         assert namespace.rules == ()
 
-    async def test_what_a_store_holds_and_the_catalog_does_not_is_an_orphan(self, namespace: Namespace) -> None:
+    async def test_what_a_store_holds_and_the_catalog_does_not_is_dropped(
+        self, namespace: Namespace, stores: list[Any]
+    ) -> None:
         for n in range(5):
             await namespace.create_queue(described(f"q{n}"))
-        assert namespace.orphans(0, [1, 5, 7]) == [7]
-        assert namespace.orphans(1, [2, 1]) == [1]
+        for store in stores:
+            store.commands.clear()
+        namespace.drop_orphans([[1, 5, 7], [2, 1], [3], [4]])
+        dropped = [[command.queue for command in store.commands] for store in stores]
+        assert dropped == [[7 * 4], [1 * 4], [], []]
+        assert all(type(command) is Drop for store in stores for command in store.commands)
 
 
 class TestHints:
