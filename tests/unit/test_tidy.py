@@ -22,7 +22,7 @@ FILE_LINES = 400
 FUNCTION_LINES = 60
 
 # Packages that are told the time, are handed randomness, and leave waiting to their callers.
-PURE_PACKAGES = ("model", "amqp", "wire", "sql", "store", "entities")
+PURE_PACKAGES = ("model", "amqp", "wire", "rules", "sql", "store", "entities")
 IMPURE_MODULES = {"asyncio", "random", "secrets", "socket", "threading", "time"}
 IMPURE_NAMES = {
     "date.today",
