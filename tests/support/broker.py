@@ -1,0 +1,275 @@
+"""A broker as its own process, for tests: start, stop, kill and restart it, read its log, ask its HTTP door.
+
+What a broker must do is judged by the tests; how a queue is described in XML is `support.atom`'s business.
+"""
+
+from __future__ import annotations
+
+import http.client
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple, Protocol
+
+from support import atom
+from twinbus.wire.sas import make_token
+
+ROOT_POLICY = "RootManageSharedAccessKey"
+KEY = "a-key-for-tests-that-opens-nothing-else"
+API_VERSION = "2021-05"
+READY_S = 10.0
+STOP_S = 10.0
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of this machine that nobody listens on now; held all at once, so that they differ."""
+    with ExitStack() as sockets:
+        held = [sockets.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+        return [one.getsockname()[1] for one in held]
+
+
+def wait_for(condition: Callable[[], bool], what: str, timeout_s: float = 10.0, interval_s: float = 0.05) -> None:
+    """Ask until the answer is yes; an AssertionError that names what never came, after the time-out."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, f"{what}: not within {timeout_s} s"
+        time.sleep(interval_s)
+
+
+class Refusal(NamedTuple):
+    """A line of the log about something that was refused."""
+
+    doing: str
+    fault: str
+    tracking_id: str
+
+
+_REFUSED = re.compile(
+    r"twinbus\.gateway (?P<doing>.+?) refused: (?P<fault>[\w-]+): "
+    r".*\(entity '(?P<entity>[^']*)', TrackingId:(?P<id>\w{32})\)"
+)
+
+
+class HttpError(Exception):
+    """An answer of the HTTP door other than the one that was asked for."""
+
+    def __init__(self, status: int, body: str) -> None:
+        super().__init__(f"{status}: {body}")
+        self.status = status
+
+
+class NewQueue(Protocol):
+    """Creates a queue with a name that no other test has."""
+
+    def __call__(self, **settings: atom.Setting) -> str: ...
+
+
+class BrokerProcess:
+    """One broker process on its own data directory. Ports, key and log stay the same over a restart."""
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        namespace: str = "compat",
+        key: str = KEY,
+        config: str | None = None,
+        options: tuple[str, ...] = (),
+        log_level: str = "info",
+    ) -> None:
+        """`directory` takes data, logs and `config` (the text of a TOML file); `options` go to `serve`."""
+        directory.mkdir(parents=True, exist_ok=True)
+        self.directory = directory
+        self.data = directory / "data"
+        self.namespace = namespace
+        self.key = key
+        self.host = "127.0.0.1"
+        self.amqp_port, self.http_port = free_ports(2)
+        self.options = options
+        self.log_level = log_level
+        self.process: subprocess.Popen[bytes] | None = None
+        self._log_file = directory / "broker.log"
+        self._output_file = directory / "broker.out"
+        self._config_file: Path | None = None
+        if config is not None:
+            self._config_file = directory / "broker.toml"
+            self._config_file.write_text(config)
+
+    # The process
+
+    @property
+    def command(self) -> list[str]:
+        """What is run."""
+        settings = {
+            "--namespace": self.namespace,
+            "--data": self.data,
+            "--host": self.host,
+            "--amqp-port": self.amqp_port,
+            "--http-port": self.http_port,
+            "--key": self.key,
+            "--log-level": self.log_level,
+        }
+        words = [str(word) for option in settings.items() for word in option]
+        config = [str(self._config_file)] if self._config_file else []
+        return [sys.executable, "-m", "twinbus", "serve", *words, *self.options, *config]
+
+    def start(self, timeout_s: float = READY_S) -> BrokerProcess:
+        """Start and wait until it is ready; an AssertionError with its log if that does not happen."""
+        assert self.process is None, "the broker is running"
+        environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+        with self._output_file.open("ab") as output, self._log_file.open("ab") as log:
+            self.process = subprocess.Popen(
+                self.command, stdin=subprocess.DEVNULL, stdout=output, stderr=log, env=environment
+            )
+        deadline = time.monotonic() + timeout_s
+        while not self.is_ready():
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                code = self.process.poll()
+                self.kill()
+                raise AssertionError(f"the broker is not ready (exit code {code}):\n{self.log[-4000:]}")
+            time.sleep(0.02)
+        return self
+
+    def stop(self, timeout_s: float = STOP_S) -> int:
+        """Ask it to end (SIGTERM); its exit code."""
+        return self._end(signal.SIGTERM, timeout_s)
+
+    def kill(self) -> int:
+        """End it without notice (SIGKILL). Does nothing to one that is not running."""
+        return self._end(signal.SIGKILL, STOP_S)
+
+    def restart(self) -> BrokerProcess:
+        """Stop it politely and start it again on the same data and ports."""
+        code = self.stop()
+        assert code == 0, f"the broker ended with {code}:\n{self.log[-4000:]}"
+        return self.start()
+
+    def _end(self, how: signal.Signals, timeout_s: float) -> int:
+        process, self.process = self.process, None
+        if process is None:
+            return 0
+        process.send_signal(how)
+        try:
+            return process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            raise AssertionError(f"the broker did not end within {timeout_s} s:\n{self.log[-4000:]}") from None
+
+    def __enter__(self) -> BrokerProcess:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        problem: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.kill()
+
+    @property
+    def log(self) -> str:
+        """All it has written to its log (standard error), over restarts."""
+        return self._log_file.read_text(errors="replace") if self._log_file.exists() else ""
+
+    @property
+    def output(self) -> str:
+        """All it has written to standard output, over restarts."""
+        return self._output_file.read_text(errors="replace") if self._output_file.exists() else ""
+
+    def refusals(self, entity: str) -> list[Refusal]:
+        """What it refused on an entity, in order, as its log tells it."""
+        found = _REFUSED.finditer(self.log)
+        return [Refusal(line["doing"], line["fault"], line["id"]) for line in found if line["entity"] == entity]
+
+    # Ways in
+
+    def connection_string(
+        self, policy: str = ROOT_POLICY, key: str | None = None, *, signature: str | None = None
+    ) -> str:
+        """What an application is given: with a policy and its key, or with a ready-made signature."""
+        proof = f"SharedAccessKeyName={policy};SharedAccessKey={key or self.key}"
+        if signature is not None:
+            proof = f"SharedAccessSignature={signature}"
+        return f"Endpoint=sb://{self.host}:{self.amqp_port};{proof};UseDevelopmentEmulator=true"
+
+    def token(
+        self, entity: str = "", *, lifetime_s: float = 3600, policy: str = ROOT_POLICY, key: str | None = None
+    ) -> str:
+        """A shared access signature for an entity, or for the namespace."""
+        resource = f"sb://{self.host}:{self.amqp_port}/{entity}"
+        return make_token(resource, policy, key or self.key, int(time.time() + lifetime_s))
+
+    # The HTTP door
+
+    def request(
+        self, method: str, path: str, body: str | None = None, headers: Mapping[str, str] | None = None
+    ) -> tuple[int, str]:
+        """One request with the root policy's token; status and body of the answer."""
+        token = make_token(f"http://{self.host}:{self.http_port}/", ROOT_POLICY, self.key, int(time.time()) + 300)
+        sent = {"Authorization": token, "Content-Type": "application/atom+xml", **(headers or {})}
+        connection = http.client.HTTPConnection(self.host, self.http_port, timeout=10)
+        try:
+            connection.request(method, path, None if body is None else body.encode(), sent)
+            answer = connection.getresponse()
+            return answer.status, answer.read().decode()
+        finally:
+            connection.close()
+
+    def is_ready(self) -> bool:
+        """Whether it answers that it is ready."""
+        try:
+            return self.request("GET", "/readyz")[0] == 200
+        except OSError:
+            return False
+
+    def create_queue(self, name: str, **settings: atom.Setting) -> str:
+        """Create a queue, its settings under their Service Bus names (LockDuration="PT5S"); its name."""
+        self._atom("PUT", name, 201, atom.entry(settings))
+        return name
+
+    def update_queue(self, name: str, **settings: atom.Setting) -> None:
+        """Replace a queue's settings: what is not given is what a new queue would have."""
+        self._atom("PUT", name, 200, atom.entry(settings), {"If-Match": "*"})
+
+    def delete_queue(self, name: str) -> None:
+        """Delete a queue with all that is in it."""
+        self._atom("DELETE", name, 200)
+
+    def queue(self, name: str) -> dict[str, str]:
+        """A queue's settings and counts: the texts of all leaves of its description, by local name."""
+        return atom.leaves(self._atom("GET", name, 200))
+
+    def count(self, name: str, kind: str = "ActiveMessageCount") -> int:
+        """One of a queue's counts: Active, DeadLetter, Scheduled …MessageCount."""
+        return int(self.queue(name)[kind])
+
+    def metrics(self) -> dict[str, float]:
+        """All metrics; labels are part of the key as they are printed."""
+        status, text = self.request("GET", "/metrics")
+        if status != 200:
+            raise HttpError(status, text)
+        lines = (line.rpartition(" ") for line in text.splitlines() if line and not line.startswith("#"))
+        return {name: float(value) for name, _, value in lines}
+
+    def _atom(
+        self,
+        method: str,
+        name: str,
+        expected: int,
+        body: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> str:
+        path = f"/{name}?api-version={API_VERSION}"
+        status, text = self.request(method, path, body, headers)
+        if status != expected:
+            raise HttpError(status, text)
+        return text
