@@ -11,6 +11,7 @@ import os
 import signal
 import ssl
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 
 from aiohttp import web
 
@@ -54,6 +55,8 @@ class Broker:
         self.is_ready = False
         self.ports: dict[str, int] = {}
         self._directory = DataDirectory(settings.data_directory)
+        self._opened = AsyncExitStack()  # What must be closed again, also when a start fails halfway.
+        self._opened.callback(self._directory.release)
         self.gateway: Gateway | None = None
         self._stores: list[StoreShell] = []
         self._held: list[list[int]] = []  # Entities that each store's file held at start.
@@ -69,6 +72,8 @@ class Broker:
             file = CatalogFile(str(self._directory.catalog))
             meta, rows = file.load()
             self._catalog = CatalogShell(file)
+            self._opened.callback(self._catalog.close)
+            self._opened.push_async_callback(self._close_stores)
             self._open_stores()
             self.namespace = Namespace(settings.namespace, self.clock, self._stores, self._catalog)
             self.namespace.load(meta, rows)
@@ -77,9 +82,11 @@ class Broker:
             await self._ensure_policies()
             await self._ensure_queues()
             self.gateway = gateway = Gateway(self.namespace, new_id, f"Twinbus {__version__}")
+            self._opened.callback(self.namespace.flush_notes)
+            self._opened.push_async_callback(self._close_doors, gateway)
             await self._listen(gateway, tls)
         except BaseException:
-            self._directory.release()
+            await self._opened.aclose()
             raise
         self._flush_notes()
         self._idle_checks = asyncio.create_task(self._delete_idle())
@@ -188,14 +195,15 @@ class Broker:
             self._idle_checks.cancel()
         if self._timer is not None:
             self._timer.cancel()
-        if self.gateway is not None:
-            await self.gateway.close()
+        await self._opened.aclose()
+
+    async def _close_doors(self, gateway: Gateway) -> None:
+        await gateway.close()
         for runner in self._runners:
             await runner.cleanup()
-        self.namespace.flush_notes()
+
+    async def _close_stores(self) -> None:
         await asyncio.gather(*(store.close() for store in self._stores))
-        self._catalog.close()
-        self._directory.release()
 
 
 async def serve(settings: Settings, announce: Callable[[Broker], None]) -> None:

@@ -132,14 +132,15 @@ class Feed:
         if settlements:
             self._store.submit(Settle(queue=self.queue, origin=origin, settlements=settlements))
 
-    def leave(self, receiver: Receiver) -> None:
+    def leave(self, receiver: Receiver, gives_session_back: bool = True) -> None:
         """The receiver is gone; its locks stay until they expire or its connection breaks off."""
         self._waiting.pop(receiver, None)
         if receiver in self._busy:
             self._gone.add(receiver)
         if receiver.session is not None and self._sessions.get(receiver.session) is receiver:
             del self._sessions[receiver.session]
-            self.release_session(receiver.session, receiver.holder, receiver.origin)
+            if gives_session_back:
+                self.release_session(receiver.session, receiver.holder, receiver.origin)
 
     def wake(self) -> None:
         """Messages may have become available."""

@@ -125,10 +125,11 @@ class ClientConnection(asyncio.Protocol):
 
     def close(self, error: Error | None) -> None:
         """Say goodbye: links first, so that each client learns why, then the connection."""
-        for link in list(self.nodes):
+        for link, node in list(self.nodes.items()):
             if link.attached:
                 link.detach(error)
-        self._leave_all()
+            node.stopped()
+        self.nodes.clear()
         self._core.close(error)
         self.flush()
 

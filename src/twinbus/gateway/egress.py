@@ -206,7 +206,14 @@ class Egress(Node):
 
     def closed(self) -> None:
         """The link is gone. Its locks stay until they expire; a session goes back at once."""
+        self._leave(gives_session_back=True)
+
+    def stopped(self) -> None:
+        """A restart drops the session's lock like every other: the next start counts its deliveries."""
+        self._leave(gives_session_back=False)
+
+    def _leave(self, gives_session_back: bool) -> None:
         if self.is_open:
             self.is_open = False
-            self.feed.leave(self)
+            self.feed.leave(self, gives_session_back)
             self.queue.links -= 1

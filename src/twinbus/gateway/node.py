@@ -34,3 +34,7 @@ class Node:
 
     def closed(self) -> None:
         """The link is gone."""
+
+    def stopped(self) -> None:
+        """The broker itself ends the link, because it stops."""
+        self.closed()

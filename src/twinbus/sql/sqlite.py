@@ -34,7 +34,7 @@ def connect(path: str, vfs: str | None = None, cache_kib: int = CACHE_KIB) -> ap
         _pragma(database, f"cache_size=-{cache_kib}")
         _pragma(database, "wal_autocheckpoint=0")
     except apsw.Error as error:
-        raise BusError(Fault.STORE_UNAVAILABLE, f"The database could not be opened: {error}") from error
+        raise BusError(Fault.STORE_UNAVAILABLE, f"The database {path} could not be opened: {error}") from error
     if mode != "wal" or synchronous != 2:
         database.close()
         raise BusError(

@@ -57,9 +57,7 @@ class TestStatus:
             (EntityStatus.RECEIVE_DISABLED, True, False),
         ],
     )
-    def test_it_says_which_doors_are_open(
-        self, status: EntityStatus, may_send: bool, may_receive: bool
-    ) -> None:
+    def test_it_says_which_doors_are_open(self, status: EntityStatus, may_send: bool, may_receive: bool) -> None:
         assert (status.may_send, status.may_receive) == (may_send, may_receive)
 
 

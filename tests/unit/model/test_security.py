@@ -12,16 +12,12 @@ from twinbus.model.security import AuthorizationRule, Rights
 RULE = AuthorizationRule("reader", "first-secret", "second-secret", Rights.LISTEN)
 
 
-@pytest.mark.parametrize(
-    "rights", [Rights.LISTEN, Rights.SEND, Rights.LISTEN | Rights.SEND, Rights.ALL], ids=str
-)
+@pytest.mark.parametrize("rights", [Rights.LISTEN, Rights.SEND, Rights.LISTEN | Rights.SEND, Rights.ALL], ids=str)
 def test_a_rule_grants_listen_send_or_everything(rights: Rights) -> None:
     assert AuthorizationRule("rule", "a", "b", rights).rights is rights
 
 
-@pytest.mark.parametrize(
-    "rights", [Rights.MANAGE, Rights.MANAGE | Rights.LISTEN, Rights.MANAGE | Rights.SEND], ids=str
-)
+@pytest.mark.parametrize("rights", [Rights.MANAGE, Rights.MANAGE | Rights.LISTEN, Rights.MANAGE | Rights.SEND], ids=str)
 def test_manage_is_not_granted_without_listen_and_send(rights: Rights) -> None:
     with pytest.raises(BusError, match="'rule' must grant Listen and Send with Manage") as refused:
         AuthorizationRule("rule", "a", "b", rights)
@@ -34,9 +30,7 @@ def test_a_rule_without_rights_is_refused() -> None:
     assert refused.value.fault is Fault.ARGUMENT
 
 
-@pytest.mark.parametrize(
-    ("name", "primary", "secondary"), [("", "a", "b"), ("rule", "", "b"), ("rule", "a", "")]
-)
+@pytest.mark.parametrize(("name", "primary", "secondary"), [("", "a", "b"), ("rule", "", "b"), ("rule", "a", "")])
 def test_a_rule_needs_a_name_and_both_keys(name: str, primary: str, secondary: str) -> None:
     with pytest.raises(BusError, match="needs a name and two keys") as refused:
         AuthorizationRule(name, primary, secondary, Rights.SEND)

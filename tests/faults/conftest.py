@@ -1,0 +1,22 @@
+"""A seed for everything that is left to chance; `TWINBUS_SEED` repeats a run."""
+
+from __future__ import annotations
+
+import os
+from random import Random, SystemRandom
+
+import pytest
+
+SEED = int(os.environ.get("TWINBUS_SEED", SystemRandom().randrange(2**32)))
+
+
+def pytest_report_header() -> str:
+    return f"faults: TWINBUS_SEED={SEED}"
+
+
+@pytest.fixture
+def random(request: pytest.FixtureRequest) -> Random:
+    """Another source of randomness for each test, from one seed."""
+    seed = f"{SEED} {request.node.name}"
+    print(f"TWINBUS_SEED={SEED}")
+    return Random(seed)
