@@ -1,4 +1,4 @@
-"""A connection to a namespace, as its user sees it: opened by `connect`, it hands out senders and receivers.
+"""A connection to a namespace, as its user sees it: opened by `connect`, it hands out senders, receivers and more.
 
 Bytes are left to `stream`, proof of identity to `authorisation`. A connection that is lost stays lost: making a new
 one is for the caller, who knows what was under way.
@@ -22,7 +22,9 @@ from twinbus.client.authorisation import TOKEN_LIFETIME_MS, Authentication, Auth
 from twinbus.client.connection_string import ConnectionString
 from twinbus.client.endpoint import Endpoint, within
 from twinbus.client.errors import UNREACHABLE, ClientError
+from twinbus.client.management import NODE, Management
 from twinbus.client.receiver import DEFAULT_CREDIT, Receiver
+from twinbus.client.requests import RequestLinks
 from twinbus.client.sender import DEFAULT_WINDOW, Sender
 from twinbus.client.stream import Stream
 from twinbus.model.clock import Clock
@@ -156,6 +158,11 @@ class Connection:
             settle_first=settle_first,
         )
         return await self._ready(receiver, session_wait_s or 0)
+
+    async def management(self, path: str | None = None) -> Management:
+        """The management node of an entity."""
+        path = await self._authorised(path)
+        return Management(await self._ready(RequestLinks(self._stream, f"{path}/{NODE}")))
 
     async def _authorised(self, path: str | None) -> str:
         path = path or self._target.entity_path

@@ -127,3 +127,13 @@ async def within(timeout_s: float, work: Awaitable[T], what: str) -> T:
             return await work
     except TimeoutError:
         raise ClientError(TIMED_OUT, f"{what} took longer than {timeout_s:g} s") from None
+
+
+async def to_its_end(work: Awaitable[T]) -> T:
+    """Does something that must not stop half-way, even when the caller is told to stop."""
+    task = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await task
+        raise

@@ -67,6 +67,7 @@ class Peer:
         self.transport: MemoryTransport | None = None
         self.logins: list[tuple[str, bytes | None]] = []
         self.tokens: list[management.TokenRequest] = []
+        self.requests: list[management.Request] = []
         self.links: dict[str, Link] = {}
         self.sent: list[bytes] = []
         self.unsettled: list[int] = []
@@ -80,6 +81,8 @@ class Peer:
         self.grants_session: str | None = None
         self.outcome: Any = ACCEPTED
         self.echo: Any = "the same"
+        # Status, body and condition for each request to a management node, in turn; without any, silence.
+        self.responses: list[tuple[int, dict[str, Any], str | None]] = []
 
     async def dial(self, protocol: asyncio.Protocol) -> None:
         self.transport = MemoryTransport(self, protocol)
@@ -135,6 +138,7 @@ class Peer:
             link.grant(self.credit)
 
     def take(self, link: Link, items: list[events.Delivery]) -> None:
+        assert link.remote is not None
         for delivery_id, _, _, _, payload in items:
             if link is self.links.get("$cbs in"):
                 request = management.read_token_request(payload)
@@ -143,11 +147,24 @@ class Peer:
                 answer = management.cbs_response(request.message_id, self.token_status, "as the test says")
                 self.links["$cbs out"].transfer(b"answer", answer, True)
                 continue
+            if link.remote.target.address.endswith("/$management"):
+                self.requested(link, delivery_id, payload)
+                continue
             self.sent.append(payload)
             if self.outcome is None:
                 self.unsettled.append(delivery_id)
             else:
                 link.session.settle([delivery_id], self.outcome, LinkRole.RECEIVER)
+
+    def requested(self, link: Link, delivery_id: int, payload: bytes) -> None:
+        assert link.remote is not None
+        request = management.read_request(payload)
+        self.requests.append(request)
+        link.session.settle([delivery_id], self.outcome, LinkRole.RECEIVER)
+        if self.responses:
+            status, body, condition = self.responses.pop(0)
+            answer = management.response(request.message_id, status, "as the test says", body, condition)
+            self.links[f"{link.remote.target.address} out"].transfer(b"answer", answer, True)
 
     def confirm(self, link: Link, items: list[events.Settlement]) -> None:
         self.decisions += items

@@ -1,0 +1,209 @@
+"""Messages for people: what an encoded message says in plain values, and the same message made fit to be sent again.
+
+Building messages is `wire.outgoing`'s work, offered here to those who may not know the wire; showing them is the
+caller's.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from twinbus.amqp import codec
+from twinbus.amqp.types import DecodeError, Described, EncodeError, Symbol, Timestamp
+from twinbus.client.errors import ClientError
+from twinbus.model.message import MessageState
+from twinbus.wire.message import BATCH_FORMAT, SINGLE_FORMAT
+from twinbus.wire.outgoing import batch, build
+from twinbus.wire.properties import DESCRIPTION_KEY, REASON_KEY
+from twinbus.wire.sections import (
+    APPLICATION_PROPERTIES,
+    DATA,
+    DELIVERY_ANNOTATIONS,
+    HEADER,
+    MESSAGE_ANNOTATIONS,
+    PROPERTIES,
+    SEQUENCE,
+    VALUE,
+    canonical,
+    list_section,
+)
+
+__all__ = ["BATCH_FORMAT", "SINGLE_FORMAT", "Message", "again", "batch", "build", "instant", "read"]
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_000  # The years 1 and 9999.
+_MALFORMED = (DecodeError, EncodeError, IndexError, struct.error, TypeError, ValueError)
+_TTL, _DELIVERY_COUNT = 2, 4
+_HEADER_KEPT = 3  # durable, priority and time to live; the rest tells of deliveries.
+_FIELDS = {
+    "message_id": 0, "to": 2, "subject": 3, "reply_to": 4, "correlation_id": 5, "content_type": 6,
+    "session_id": 10, "reply_to_session_id": 12,
+}  # fmt: skip
+_ANNOTATIONS_KEPT = ("x-opt-partition-key", "x-opt-via-partition-key")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """What a message says. A body is bytes, or the plain value that an AMQP-value or AMQP-sequence body holds."""
+
+    body: Any = b""
+    message_id: str | None = None
+    session_id: str | None = None
+    subject: str | None = None
+    content_type: str | None = None
+    correlation_id: str | None = None
+    to: str | None = None
+    reply_to: str | None = None
+    reply_to_session_id: str | None = None
+    partition_key: str | None = None
+    ttl_ms: int | None = None
+    properties: dict[str, Any] = field(default_factory=dict)
+    # What the broker says
+    sequence_number: int = 0
+    enqueued_at_ms: int | None = None
+    scheduled_at_ms: int | None = None
+    locked_until_ms: int | None = None
+    delivery_count: int = 0
+    state: MessageState = MessageState.ACTIVE
+    dead_letter_reason: str | None = None
+    dead_letter_description: str | None = None
+    dead_letter_source: str | None = None
+
+
+def read(payload: bytes) -> Message:
+    """What an encoded message says; a ClientError when it is none."""
+    try:
+        found: dict[int, Any] = {}
+        data: list[bytes] = []
+        for code, section in _sections(payload):
+            value = codec.decode(section, 3)[0]
+            if code == DATA:
+                data.append(value)
+            elif code == SEQUENCE:
+                found.setdefault(code, []).extend(value)
+            else:
+                found[code] = value
+        return _message(found, b"".join(data))
+    except _MALFORMED as problem:
+        raise ClientError("amqp:decode-error", f"a message cannot be read: {problem}") from problem
+
+
+def again(payload: bytes, message_id: str | None = None) -> bytes:
+    """A received message as its sender would send it again: without what the broker said, and why it was dead.
+
+    Properties and body keep their bytes; with `message_id` it gets another id.
+    """
+    try:
+        return b"".join(_kept(code, section, message_id) for code, section in _sections(payload))
+    except _MALFORMED as problem:
+        raise ClientError("amqp:decode-error", f"a message cannot be read: {problem}") from problem
+
+
+def instant(at_ms: int) -> datetime:
+    """Milliseconds since the Unix epoch as a date and time; senders may name instants that no calendar has."""
+    return _EPOCH + timedelta(milliseconds=min(max(at_ms, _FIRST_MS), _LAST_MS))
+
+
+def _sections(payload: bytes) -> Iterator[tuple[int, bytes]]:
+    """Code and bytes of each section, in the order of the specification."""
+    payload = canonical(payload)
+    position = 0
+    while position < len(payload):
+        end = codec.skip(payload, position + 3)
+        yield payload[position + 2], payload[position:end]
+        position = end
+
+
+def _message(found: dict[int, Any], data: bytes) -> Message:
+    header = _padded(found.get(HEADER), _DELIVERY_COUNT)
+    fields = _padded(found.get(PROPERTIES), max(_FIELDS.values()))
+    told = {str(key): value for key, value in (found.get(MESSAGE_ANNOTATIONS) or {}).items()}
+    application = {str(key): _plain(value) for key, value in (found.get(APPLICATION_PROPERTIES) or {}).items()}
+    body: Any = data
+    for code in (VALUE, SEQUENCE):
+        if code in found:
+            body = _plain(found[code])
+    return Message(
+        body=body,
+        **{name: _text(fields[position]) for name, position in _FIELDS.items()},
+        partition_key=_text(told.get("x-opt-partition-key")),
+        ttl_ms=_number(header[_TTL]),
+        properties=application,
+        sequence_number=_number(told.get("x-opt-sequence-number")) or 0,
+        enqueued_at_ms=_number(told.get("x-opt-enqueued-time")),
+        scheduled_at_ms=_number(told.get("x-opt-scheduled-enqueue-time")),
+        locked_until_ms=_number(told.get("x-opt-locked-until")),
+        delivery_count=_number(header[_DELIVERY_COUNT]) or 0,
+        state=MessageState(told.get("x-opt-message-state") or 0),
+        dead_letter_reason=_text(application.get(REASON_KEY)),
+        dead_letter_description=_text(application.get(DESCRIPTION_KEY)),
+        dead_letter_source=_text(told.get("x-opt-deadletter-source")),
+    )
+
+
+def _kept(code: int, section: bytes, message_id: str | None) -> bytes:
+    """What remains of a section when the message is sent again."""
+    if code == HEADER:
+        fields = _padded(codec.decode(section, 3)[0], _HEADER_KEPT)[:_HEADER_KEPT]
+        return list_section(HEADER, len(fields), b"".join(map(codec.encode, fields)))
+    if code == DELIVERY_ANNOTATIONS:
+        return b""
+    if code == MESSAGE_ANNOTATIONS:
+        told = codec.decode(section, 3)[0]
+        return _map(code, {k: v for k, v in told.items() if not str(k).startswith("x-opt-") or k in _ANNOTATIONS_KEPT})
+    if code == APPLICATION_PROPERTIES:
+        application = codec.decode(section, 3)[0]
+        if REASON_KEY in application or DESCRIPTION_KEY in application:
+            return _map(code, {k: v for k, v in application.items() if k not in (REASON_KEY, DESCRIPTION_KEY)})
+    if code == PROPERTIES and message_id is not None:
+        fields = [message_id, *codec.decode(section, 3)[0][1:]]
+        return list_section(PROPERTIES, len(fields), b"".join(map(codec.encode, fields)))
+    return section
+
+
+def _map(code: int, entries: dict[Any, Any]) -> bytes:
+    return bytes((0x00, 0x53, code)) + codec.encode(entries) if entries else b""
+
+
+def _padded(fields: list[Any] | None, last: int) -> list[Any]:
+    fields = list(fields or ())
+    return fields + [None] * (last + 1 - len(fields))
+
+
+def _text(value: object) -> str | None:
+    """A text, or an id of one of its other types in the spelling that the broker uses."""
+    if value is None:
+        return None
+    return value.hex() if isinstance(value, bytes) else str(value)
+
+
+def _number(value: object) -> int | None:
+    return int(value) if isinstance(value, int) else None
+
+
+def _plain(value: Any) -> Any:
+    """A value without its AMQP type, as far as Python has one like it."""
+    match value:
+        case None | bool() | UUID():
+            return value
+        case Timestamp():
+            return instant(value)
+        case Symbol() | str():
+            return str(value)
+        case int():
+            return int(value)
+        case float():
+            return float(value)
+        case bytes():
+            return bytes(value)
+        case Described():
+            return _plain(value.value)
+        case dict():
+            return {str(_plain(key)): _plain(entry) for key, entry in value.items()}
+        case _:
+            return [_plain(entry) for entry in value]
