@@ -84,9 +84,9 @@ class Egress(Node):
         elif self._polled:
             self._context.namespace.note(self.mailbox, "receive", "empty", self.origin)
         self._polled = False
-        if self._draining:
-            self._draining = False
-            link.drained()
+        if self._draining and messages:
+            self.feed.pull(self)  # One acquire brings only so many.
+        self._end_drain()
         self.connection.mark_dirty()
 
     def failed(self, error: BusError) -> None:
@@ -100,20 +100,27 @@ class Egress(Node):
 
     def flow(self) -> None:
         """Credit or drain changed."""
-        if self.link.drain:
-            if self.link.credit <= 0 and not self.feed.is_busy(self):
-                self.link.drained()
-                return
-            self._draining = True
+        self._draining = self.link.drain
+        if self._draining and self.link.credit <= 0 and not self.feed.is_busy(self):
+            self._draining = False
+            self.link.drained()
+            return
         self._polled = self.link.credit > 0
         self.feed.pull(self)
-        if self._draining and not self.feed.is_busy(self):
+        self._end_drain()
+
+    def _end_drain(self) -> None:
+        """A drain is over when nothing more is there: not while the store is asked, nor while the client reads slowly."""
+        if self._draining and not self.feed.is_busy(self) and not self.connection.is_paused:
             self._draining = False
             self.link.drained()
 
     def resume(self) -> None:
         """The connection can be written to again."""
         self.feed.pull(self)
+        if self._draining:
+            self._end_drain()
+            self.connection.mark_dirty()
 
     def decided(self, items: Sequence[Decision]) -> None:
         """The client settled deliveries: hand its decisions to the store; answers follow the commit."""

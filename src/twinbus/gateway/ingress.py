@@ -61,7 +61,7 @@ class Ingress(Node):
         ids: list[int | None] = []
         for delivery_id, _, message_format, settled, payload in items:
             try:
-                if len(payload) > limits.MESSAGE_BYTES_MAX:
+                if len(payload) > (limits.BATCH_BYTES_MAX if message_format else limits.MESSAGE_BYTES_MAX):
                     raise _too_large(len(payload))
                 unit = wire_message.read(payload, message_format, ttl_ceiling_ms=ceiling, new_id=new_id)
                 if check is not None:

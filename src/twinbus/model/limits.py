@@ -8,6 +8,8 @@ from __future__ import annotations
 UNLIMITED_MS = 922_337_203_685_477  # .NET's TimeSpan.MaxValue in whole milliseconds: "never".
 
 MESSAGE_BYTES_MAX = 262_144
+# The Python client fills a batch up to the limit without counting its envelope: three ids of the first message.
+BATCH_BYTES_MAX = MESSAGE_BYTES_MAX + 2_048
 MESSAGE_ID_CHARS_MAX = 128
 ENTITY_NAME_CHARS_MAX = 260
 ENTITIES_MAX = 10_000

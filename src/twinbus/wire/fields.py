@@ -109,6 +109,9 @@ def _short_text(payload: bytes, start: int, end: int, what: str) -> str | None:
     if payload[start] == 0x40:
         return None
     value = text(payload, start, end)
+    if value is None and payload[start] in (0xA0, 0xB0):
+        # The Python client turns a string into binary when it sends a received message on.
+        value = payload[start + (2 if payload[start] == 0xA0 else 5) : end].decode()
     if value is None:
         raise BusError(Fault.ARGUMENT, f"The {what} is not a string.")
     return storable(value, what)

@@ -1,0 +1,128 @@
+"""Time to live and duplicate detection, with the official client: what the broker does without being asked.
+
+Lock expiry is in `test_python_receive` and `test_python_lock_lost`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+
+import pytest
+from azure.servicebus import ServiceBusMessage, ServiceBusSubQueue
+
+from support.broker import BrokerProcess, NewQueue
+from support.sdk import Bus, both, nothing_comes, receive, receive_one, together, until
+
+DEAD = ServiceBusSubQueue.DEAD_LETTER
+SECOND = datetime.timedelta(seconds=1)
+
+
+@pytest.mark.feature("time-to-live")
+@both
+async def test_messages_expire_without_any_receiver(bus: Bus, new_queue: NewQueue, broker: BrokerProcess) -> None:
+    """Four queues wait for the same second: with and without dead-lettering, by message and by queue."""
+    by_message, dropped = new_queue(DeadLetteringOnMessageExpiration=True), new_queue()
+    by_queue = new_queue(DefaultMessageTimeToLive="PT1S", DeadLetteringOnMessageExpiration=True)
+    lowered = new_queue(DefaultMessageTimeToLive="PT1S", DeadLetteringOnMessageExpiration=True)
+    for queue in (by_message, dropped):
+        await bus.send(queue, ServiceBusMessage("short", message_id="id", time_to_live=SECOND))
+        await bus.put(queue, "long")
+    await bus.put(by_queue, "short")
+    await bus.send(lowered, ServiceBusMessage("m", time_to_live=datetime.timedelta(hours=1)))
+
+    await until(lambda: broker.count(by_message, "DeadLetterMessageCount") == 1, "dead-lettering", 15)
+    await until(lambda: broker.count(dropped) == 1, "expiry", 15)
+    for queue in (by_queue, lowered):
+        await until(lambda queue=queue: broker.count(queue, "DeadLetterMessageCount") == 1, "expiry", 15)
+    assert broker.count(by_message) == 1
+    assert broker.count(dropped, "DeadLetterMessageCount") == 0
+    async with together(bus.receiver(by_message, sub_queue=DEAD), bus.receiver(by_message)) as (dead, receiver):
+        message = await receive_one(dead)
+        assert message.dead_letter_reason == "TTLExpiredException"
+        assert (str(message), message.message_id) == ("short", "id")
+        assert message.time_to_live == SECOND
+        await dead.complete_message(message)
+        message = await receive_one(receiver)
+        assert str(message) == "long"
+        await receiver.complete_message(message)
+
+
+@pytest.mark.feature("time-to-live")
+@both
+async def test_a_locked_message_is_not_expired_under_its_holder(
+    bus: Bus, new_queue: NewQueue, broker: BrokerProcess
+) -> None:
+    queue = new_queue(DeadLetteringOnMessageExpiration=True)
+    async with together(bus.sender(queue), bus.receiver(queue)) as (sender, receiver):
+        await sender.send_messages([ServiceBusMessage(body, time_to_live=SECOND) for body in ("done", "given back")])
+        done, given_back = await receive(receiver, 2)
+        await asyncio.sleep(2.5)
+        assert broker.count(queue, "DeadLetterMessageCount") == 0
+        await receiver.complete_message(done)
+        await receiver.abandon_message(given_back)
+        assert await nothing_comes(receiver)
+    await until(lambda: broker.count(queue, "DeadLetterMessageCount") == 1, "dead-lettering", 15)
+
+
+@pytest.mark.feature("time-to-live")
+@both
+async def test_the_time_to_live_of_a_scheduled_message_begins_when_it_becomes_visible(
+    bus: Bus, new_queue: NewQueue
+) -> None:
+    queue = new_queue()
+    due = datetime.datetime.now(datetime.UTC) + 2.5 * SECOND
+    message = ServiceBusMessage("m", time_to_live=2 * SECOND, scheduled_enqueue_time_utc=due)
+    await bus.send(queue, message)
+    async with bus.receiver(queue) as receiver:
+        received = await receive_one(receiver)
+        assert received.expires_at_utc == received.enqueued_time_utc + 2 * SECOND
+        await receiver.complete_message(received)
+
+
+@pytest.mark.feature("duplicate-detection")
+@both
+async def test_a_second_message_with_the_same_id_is_accepted_and_dropped(
+    bus: Bus, new_queue: NewQueue, broker: BrokerProcess
+) -> None:
+    queue = new_queue(RequiresDuplicateDetection=True, DuplicateDetectionHistoryTimeWindow="PT1M")
+    later = datetime.datetime.now(datetime.UTC) + datetime.timedelta(minutes=1)
+    async with together(bus.sender(queue), bus.receiver(queue)) as (sender, receiver):
+        await sender.send_messages(ServiceBusMessage("first", message_id="a"))
+        await sender.send_messages(ServiceBusMessage("second", message_id="a"))
+        await sender.send_messages(
+            [
+                ServiceBusMessage("third", message_id="a"),
+                ServiceBusMessage("other", message_id="b"),
+                ServiceBusMessage("again", message_id="b"),
+            ]
+        )
+        received = await receive(receiver, 2)
+        assert [str(message) for message in received] == ["first", "other"]
+        for message in received:
+            await receiver.complete_message(message)
+        # The id is remembered although the message is gone, and for scheduled messages too.
+        await sender.send_messages(ServiceBusMessage("late", message_id="a"))
+        await sender.schedule_messages(ServiceBusMessage("scheduled", message_id="b"), later)
+        assert await nothing_comes(receiver)
+    assert broker.queue(queue)["MessageCount"] == "0"
+
+
+@pytest.mark.feature("duplicate-detection")
+@both
+async def test_without_duplicate_detection_the_same_id_is_stored_twice(
+    bus: Bus, new_queue: NewQueue, broker: BrokerProcess
+) -> None:
+    queue = new_queue()
+    await bus.send(queue, ServiceBusMessage("1", message_id="a"), ServiceBusMessage("2", message_id="a"))
+    assert broker.count(queue) == 2
+
+
+@pytest.mark.feature("duplicate-detection")
+@both
+async def test_ids_are_remembered_over_a_restart(bus: Bus, new_queue: NewQueue, broker: BrokerProcess) -> None:
+    queue = new_queue(RequiresDuplicateDetection=True, DuplicateDetectionHistoryTimeWindow="PT1M")
+    await bus.send(queue, ServiceBusMessage("first", message_id="a"))
+    await bus.once(broker.restart)
+    await bus.send(queue, ServiceBusMessage("second", message_id="a"))
+    assert broker.count(queue) == 1
