@@ -17,11 +17,14 @@ from twinbus.store.commands import (
     AcquireDeferred,
     Command,
     Complete,
+    Copy,
     Count,
     Create,
     DropLocks,
     Hints,
     Peek,
+    Publication,
+    Publish,
     QueueSettings,
     Send,
     Settle,
@@ -34,6 +37,10 @@ from twinbus.store.sqlite import SqliteStore
 QUEUE = 4
 DEAD = 5
 PEEK_LOCK = ReceiveMode.PEEK_LOCK
+REMOVE = ReceiveMode.RECEIVE_AND_DELETE
+
+TOPIC = 4
+FIRST, SECOND, THIRD = SUBSCRIPTIONS = (8, 12, 16)
 
 
 class Factory(Protocol):
@@ -109,6 +116,18 @@ class Bus:
                 raise result
         return [number for numbers in results for number in numbers]
 
+    def publish(self, *ids: str, to: list[int | Copy], queue: int = QUEUE, size: int = 0, **fields: Any) -> list[int]:
+        """Publish messages in one command, each a unit of its own and with the same copies; their numbers."""
+        units = []
+        for message_id in ids:
+            copies = [copy if isinstance(copy, Copy) else Copy(copy, message_id) for copy in to]
+            units.append([publication(message_id, *copies, size=size, **fields)])
+        results = self.do(Publish(queue=queue, units=units, origin=Origin("connection-1", "sender")))
+        for result in results:
+            if isinstance(result, BusError):
+                raise result
+        return [number for numbers in results for number in numbers]
+
     def receive(self, limit: int = 100, queue: int = QUEUE, **fields: Any) -> list[Delivered]:
         fields = {"mode": PEEK_LOCK, "owner": 1, "origin": Origin("connection-1", "receiver"), **fields}
         return self.do(Acquire(queue=queue, limit=limit, **fields))
@@ -178,6 +197,19 @@ def record(message_id: str, size: int = 0) -> bytes:
     return (message_id.encode() + b"\x00\xff\xc0").ljust(size, b"\xfe")
 
 
+def bodies(bus: Bus) -> int:
+    """How many records the file holds."""
+    return bus.store._database.execute("SELECT count(*) FROM body").get
+
+
+def ids(messages: list[Delivered]) -> list[str]:
+    return [message.message_id for message in messages]
+
+
+def publication(message_id: str, *copies: Copy, size: int = 0, token: bytes = b"", **fields: Any) -> Publication:
+    return Publication(Incoming(record(message_id, size), message_id, **fields), list(copies), token)
+
+
 @pytest.fixture(params=FACTORIES)
 def factory(request: pytest.FixtureRequest, tmp_path: Path) -> Factory:
     return FACTORIES[request.param](tmp_path)
@@ -208,4 +240,12 @@ def bus(empty: Bus) -> Bus:
 def sessions(empty: Bus) -> Bus:
     """A store with a queue that requires sessions."""
     empty.create(requires_session=True)
+    return empty
+
+
+@pytest.fixture
+def topic(empty: Bus) -> Bus:
+    """A store with a topic and three subscriptions."""
+    for queue in (TOPIC, *SUBSCRIPTIONS):
+        empty.create(queue)
     return empty

@@ -14,7 +14,7 @@ from twinbus.model.clock import Clock
 from twinbus.model.errors import BusError
 from twinbus.sql.group import GroupCommit
 from twinbus.store.catalog import CatalogFile, EntityRow
-from twinbus.store.commands import Acquire, Command, Hints, Send, Sweep
+from twinbus.store.commands import Acquire, Command, Hints, Publish, Send, Sweep
 from twinbus.store.sqlite import SqliteStore
 
 SWEEP_INTERVAL_S = 0.1
@@ -54,6 +54,9 @@ class StoreShell:
         if isinstance(command, Send):
             messages = sum(map(len, command.units))
             size = sum(len(message.record) for unit in command.units for message in unit)
+        elif isinstance(command, Publish):
+            messages = sum(len(publication.copies) + 1 for unit in command.units for publication in unit)
+            size = sum(len(publication.message.record) for unit in command.units for publication in unit)
         elif isinstance(command, Acquire):
             messages = command.limit
         try:

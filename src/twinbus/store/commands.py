@@ -75,6 +75,42 @@ class Send(Command):
     result: list[list[int] | BusError] = field(default_factory=list)
 
 
+class Copy(NamedTuple):
+    """Where one copy of a published message goes, and how it differs from what was sent."""
+
+    queue: int  # A subscription's queue, or its dead-letter queue when a filter failed.
+    message_id: str
+    session_id: str | None = None
+    ttl_ms: int | None = None
+    overlay: bytes | None = None
+    record: bytes | None = None  # A record of its own, where more than application properties changed.
+    reason: str | None = None
+    description: str | None = None
+
+
+class Publication(NamedTuple):
+    """One message of a topic with its copies; their records are stored once.
+
+    With a due time and no copies it waits in the topic's own queue, even if its time came on the way to the store. With
+    a token it is a message that waited there: the lock is completed in the same transaction.
+    """
+
+    message: Incoming
+    copies: list[Copy]
+    token: bytes = b""
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Publish(Command):
+    """Store the deliveries of one link to a topic. `queue` is the topic's own; all copies are on the same store.
+
+    Each unit is stored whole or refused whole; results as in Send, numbers being those of the topic's own queue.
+    """
+
+    units: list[list[Publication]]
+    result: list[list[int] | BusError] = field(default_factory=list)
+
+
 @dataclass(slots=True, eq=False, kw_only=True)
 class Acquire(Command):
     """Hand out up to `limit` available messages in order of sequence number, locked for `owner` or removed."""

@@ -77,6 +77,23 @@ class JournalPage:
                 ]
             )
 
+    def copies(
+        self,
+        queues: list[int],
+        origin: Origin,
+        source: tuple[int, int],
+        columns: tuple[list[str], list[int], list[int]],
+    ) -> None:
+        """Enter copies of consecutive messages in several queues.
+
+        `source` is the topic's queue and the first message's number there; the columns are the messages' ids, the
+        number of the first message's copy in each queue, and the messages' sizes.
+        """
+        ids, numbers, sizes = columns
+        self._groups.append(
+            ["copy", queues, origin.connection, origin.client, list(source), ids, numbers, 0, _same(sizes)]
+        )
+
     def note(self, note: Note, origin: Origin) -> None:
         """Enter an operation that changed nothing."""
         self._groups.append(
@@ -118,6 +135,15 @@ def read(row: JournalRow, store: int = 0) -> list[JournalEntry]:
 
 def _entries(row: JournalRow, store: int, group: list[Any]) -> Iterator[JournalEntry]:
     operation, queue, connection, client, outcome, ids, numbers, counts, sizes, *rest = group
+    if isinstance(queue, list):
+        topic, at = outcome
+        for target, first in zip(queue, numbers, strict=True):
+            for place, message_id in enumerate(ids):
+                source = f"{topic}/{at + place}"
+                size = sizes[place] if isinstance(sizes, list) else sizes
+                one = [operation, target, connection, client, source, [message_id], first + place, counts, size]
+                yield from _entries(row, store, one)
+        return
     tracking_id, count = rest if rest else ("", 1)
     for place, message_id in enumerate(ids):
         yield JournalEntry(

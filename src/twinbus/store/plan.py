@@ -10,7 +10,7 @@ import json
 from typing import Any, NamedTuple
 from zlib import crc32
 
-from twinbus.store.statements import CUT_BITS, SEQ_BITS
+from twinbus.store.statements import APPLY, APPLY_WITH_COPIES, CUT_BITS, SEQ_BITS
 from twinbus.store.volatile import Claim, Queue, Stored
 
 # Each run is joined with all ids, which is quickest for few runs; many runs travel as rows of their own.
@@ -32,6 +32,16 @@ class Kind(NamedTuple):
     session: str | None
 
 
+class Look(NamedTuple):
+    """What copies have in common beside their bodies and message ids."""
+
+    expires_at_ms: int | None
+    session: str | None
+    overlay: bytes | None
+    reason: str | None
+    description: str | None
+
+
 class _Run(NamedTuple):
     """New messages in one queue that are of one kind and follow each other, both in numbers and among the ids."""
 
@@ -50,26 +60,32 @@ class Plan:
         "_cut_to",
         "_gone_queues",
         "claims",
+        "copies",
         "cuts",
         "dirty",
         "duplicates",
         "first_body",
+        "first_shared",
         "freed",
         "gone",
         "ids",
         "pieces",
         "placed",
         "runs",
+        "shared_cuts",
         "unclaimed",
     )
 
-    def __init__(self, first_body: int) -> None:
+    def __init__(self, first_body: int, first_shared: int) -> None:
         self.first_body = first_body
+        self.first_shared = first_shared
         self._cut_to = 0
         self.cuts: list[int] = []
         self.pieces: list[bytes] = []
         self.ids: list[str] = []
         self.runs: list[_Run] = []
+        self.shared_cuts: list[int] = []
+        self.copies: list[tuple[Any, ...]] = []
         self.gone: list[int] = []
         self.placed: list[tuple[Any, ...]] = []
         self.freed: list[int] = []
@@ -100,8 +116,24 @@ class Plan:
             self.runs.append(_Run(queue, first_seq - index, kind, index, stop))
         return self.first_body + index
 
+    def share(self, record: bytes) -> int:
+        """A new body for several copies. Its id is negative; the next one's is less by one."""
+        length = len(record) + 4
+        self.shared_cuts.append(self._cut_to << CUT_BITS | length)
+        self._cut_to += length
+        self.pieces.append(crc32(record).to_bytes(4, "big"))
+        self.pieces.append(record)
+        return self.first_shared + 1 - len(self.shared_cuts)
+
+    def copy(self, queues: list[int], first_seqs: list[int], body: int, ids: list[str], look: Look) -> None:
+        """Copies of messages that follow each other, in numbers and shared bodies alike, in several queues."""
+        expires_at_ms, session, overlay, reason, description = look
+        names = [queue << SEQ_BITS | seq for queue, seq in zip(queues, first_seqs, strict=True)]
+        overlay_text = None if overlay is None else overlay.hex()
+        self.copies.append((body, expires_at_ms, session, overlay_text, reason, description, ids, names))
+
     def remove(self, queue: int, messages: list[Stored]) -> None:
-        """Messages go for good, with their bodies."""
+        """Messages go for good, and with each its body, unless copies are left that share it."""
         name = queue << SEQ_BITS
         self.gone += [name | message.seq for message in messages]
         self.freed += [message.body for message in messages]
@@ -121,20 +153,34 @@ class Plan:
     def __bool__(self) -> bool:
         return bool(self.cuts or self.gone or self.placed or self.freed or self.claims or self.unclaimed or self.dirty)
 
-    def parameters(self, at_ms: int, journal_id: int, journal: bytes | None) -> tuple[Any, ...]:
+    def statement(self, at_ms: int, journal_id: int, journal: bytes | None) -> tuple[str, tuple[Any, ...]]:
+        """What writes all this, with its values."""
+        freed, released = self._freed_or_released()
+        values = self._values(at_ms, freed, journal_id, journal)
+        if not (self.copies or released):
+            return APPLY, values
+        of_copies = (
+            self.first_shared,
+            _encode(self.shared_cuts) if self.shared_cuts else None,
+            _encode(self.copies) if self.copies else None,
+            _encode(released) if released else None,
+        )
+        return APPLY_WITH_COPIES, values + of_copies
+
+    def _values(self, at_ms: int, freed: list[int], journal_id: int, journal: bytes | None) -> tuple[Any, ...]:
         """The values of `statements.CHANGE_COLUMNS`."""
         runs, fresh = self._runs_or_rows(at_ms)
         return (
             at_ms,
             self.first_body,
             _encode(self.cuts) if self.cuts else None,
-            b"".join(self.pieces) if self.cuts else None,
+            b"".join(self.pieces) if self.pieces else None,
             runs,
             _encode(self.ids) if runs else None,
             fresh,
             _encode(self.gone) if self.gone else None,
             _encode(self.placed) if self.placed else None,
-            _encode(self.freed) if self.freed else None,
+            _encode(freed) if freed else None,
             _encode(self.duplicates) if self.duplicates else None,
             _encode(self.unclaimed) if self.unclaimed else None,
             _encode([(claim.id, claim.queue, _encode(held)) for claim, held in self.claims.values()])
@@ -144,6 +190,13 @@ class Plan:
             journal_id,
             journal,
         )
+
+    def _freed_or_released(self) -> tuple[list[int], list[int]]:
+        """Bodies that go with their message, and shared ones that go if it was the last copy."""
+        freed = self.freed
+        if not freed or min(freed) > 0:
+            return freed, []
+        return [body for body in freed if body > 0], list({body for body in freed if body < 0})
 
     def _runs_or_rows(self, at_ms: int) -> tuple[str | None, str | None]:
         if not self.runs:

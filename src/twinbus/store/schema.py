@@ -48,8 +48,11 @@ CREATE TABLE message (
 CREATE INDEX message_expiry ON message (expires_at) WHERE state = 0 AND expires_at IS NOT NULL;
 CREATE INDEX message_due ON message (due_at) WHERE state = 2;
 CREATE INDEX message_session ON message (queue, session, seq) WHERE session IS NOT NULL;
+-- Who still uses a body that copies share. Messages with a body of their own are not in it.
+CREATE INDEX message_shared ON message (body) WHERE body < 0;
 
--- The record's CRC-32 in four bytes, big-endian, then the record.
+-- The record's CRC-32 in four bytes, big-endian, then the record. With a positive id it belongs to one message, with a
+-- negative one to all messages that name it.
 CREATE TABLE body (id INTEGER PRIMARY KEY, data BLOB NOT NULL);
 
 CREATE TABLE duplicate (
@@ -88,6 +91,8 @@ def prepare(database: apsw.Connection) -> None:
         )
     database.execute(statements.CHANGE_VIEW)
     database.execute(statements.CHANGE_TRIGGER)
+    database.execute(statements.COPY_VIEW)
+    database.execute(statements.COPY_TRIGGER)
 
 
 def _version(database: apsw.Connection) -> int | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 
 from twinbus.model.errors import BusError, Fault
-from twinbus.model.message import Incoming, MessageState
+from twinbus.model.message import Incoming, MessageState, Origin
 from twinbus.store import statements
 from twinbus.store.commands import Send
 from twinbus.store.plan import LARGEST_RECORD, Kind
@@ -39,7 +39,7 @@ def send(work: Work, commands: list[Send]) -> None:
 def _known_duplicates(work: Work, sends: list[tuple[Queue, list[Send]]]) -> set[tuple[int, str]]:
     """The (queue, message id) pairs that were stored within their queue's window before this commit."""
     candidates = [
-        (queue.id, message.message_id, work.now_ms - queue.entity.settings.duplicate_window_ms)
+        (queue, message.message_id)
         for queue, commands in sends
         if queue.entity.settings.duplicate_window_ms
         for command in commands
@@ -47,9 +47,18 @@ def _known_duplicates(work: Work, sends: list[tuple[Queue, list[Send]]]) -> set[
         for message in unit
         if message.message_id
     ]
+    return known_duplicates(work, candidates)
+
+
+def known_duplicates(work: Work, candidates: list[tuple[Queue, str]]) -> set[tuple[int, str]]:
+    """Those of the candidates that are in the database, and inside of their queue's window."""
     if not candidates:
         return set()
-    found = work.database.execute(statements.KNOWN_DUPLICATES, (json.dumps(candidates),)).get
+    asked = [
+        (queue.id, message_id, work.now_ms - queue.entity.settings.duplicate_window_ms)
+        for queue, message_id in candidates
+    ]
+    found = work.database.execute(statements.KNOWN_DUPLICATES, (json.dumps(asked),)).get
     return {(queue, message_id) for queue, message_id in json.loads(found)}
 
 
@@ -144,13 +153,13 @@ def _store(work: Work, queue: Queue, command: Send, accepted: list[Incoming]) ->
     # Neighbours mostly are of one kind, and then nothing needs to be looked at message by message.
     shapes = {incoming[2:5] for incoming in accepted}
     if len(shapes) == 1:
-        _store_run(work, queue, command, accepted, first, _kind(work, queue, *shapes.pop()))
+        store_run(work, queue, command.origin, accepted, first, _kind(work, queue, *shapes.pop()))
         return
     kinds = {shape: _kind(work, queue, *shape) for shape in shapes}
     start = 0
     for index in range(1, len(accepted) + 1):
         if index == len(accepted) or accepted[index][2:5] != accepted[start][2:5]:
-            _store_run(work, queue, command, accepted[start:index], first + start, kinds[accepted[start][2:5]])
+            store_run(work, queue, command.origin, accepted[start:index], first + start, kinds[accepted[start][2:5]])
             start = index
 
 
@@ -167,7 +176,7 @@ def _kind(work: Work, queue: Queue, session: str | None, ttl_ms: int | None, due
     return Kind(_SCHEDULED, expires_ms, start, session)
 
 
-def _store_run(work: Work, queue: Queue, command: Send, run: list[Incoming], first: int, kind: Kind) -> None:
+def store_run(work: Work, queue: Queue, origin: Origin, run: list[Incoming], first: int, kind: Kind) -> None:
     """Store messages of one kind under consecutive numbers."""
     records = [incoming.record for incoming in run]
     ids = [incoming.message_id for incoming in run]
@@ -177,7 +186,7 @@ def _store_run(work: Work, queue: Queue, command: Send, run: list[Incoming], fir
     queue.bytes += total
     numbers = list(range(first, first + len(run)))
     operation = "send" if kind.state == _ACTIVE else "schedule"
-    work.journal.add(operation, queue.id, command.origin, (ids, numbers, [0], sizes))
+    work.journal.add(operation, queue.id, origin, (ids, numbers, [0], sizes))
     if kind.state != _ACTIVE:
         queue.scheduled += len(run)
         return

@@ -21,6 +21,7 @@ from twinbus.store import (
     acquiring,
     commands,
     lifecycle,
+    publishing,
     reading,
     recovery,
     removing,
@@ -197,7 +198,11 @@ class SqliteStore:
         for command in phases[0]:
             _call(_LIFECYCLE[type(command)], work, command)
         if phases[1]:
-            sending.send(work, phases[1])  # type: ignore[arg-type]
+            sends = [command for command in phases[1] if type(command) is commands.Send]
+            if sends:
+                sending.send(work, sends)
+            if len(sends) < len(phases[1]):
+                publishing.publish(work, [command for command in phases[1] if isinstance(command, commands.Publish)])
         for command in phases[2]:
             if isinstance(command, commands.Sweep):
                 sweeping.sweep(work, command, self._retention_ms)
@@ -256,7 +261,8 @@ class SqliteStore:
         memory = Memory(self._cache_bytes)
         for entity in lifecycle.load(json.loads(self._database.execute(statements.QUEUES).get)):
             memory.add(entity)
-        memory.next_body = (self._database.execute(statements.LAST_BODY).get or 0) + 1
+        memory.next_body = max(self._database.execute(statements.LAST_BODY).get or 0, 0) + 1
+        memory.next_shared = min(self._database.execute(statements.LAST_SHARED).get or 0, 0) - 1
         memory.next_journal = (self._database.execute(statements.LAST_JOURNAL).get or 0) + 1
         memory.due_ms = now_ms
         self._set_synced(True)
@@ -274,6 +280,7 @@ class SqliteStore:
 _PHASES: dict[type[Command], int] = {
     **dict.fromkeys(_LIFECYCLE, 0),
     commands.Send: 1,
+    commands.Publish: 1,
     **dict.fromkeys(_CHANGES, 2),
     commands.Sweep: 2,
     commands.Record: 2,

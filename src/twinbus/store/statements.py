@@ -31,8 +31,16 @@ CHANGE_COLUMNS = (
     "journal_id",
     "journal",
 )
+# Beside these, what only a commit has in which copies with shared bodies come or go.
+COPY_COLUMNS = ("first_shared", "shared_cuts", "copies", "released")
 
-CHANGE_VIEW = f"CREATE TEMP VIEW change AS SELECT {', '.join(f'NULL AS {name}' for name in CHANGE_COLUMNS)}"
+
+def _view(name: str, columns: tuple[str, ...]) -> str:
+    return f"CREATE TEMP VIEW {name} AS SELECT {', '.join(f'NULL AS {column}' for column in columns)}"
+
+
+def _apply(name: str, columns: tuple[str, ...]) -> str:
+    return f"INSERT INTO {name} VALUES ({', '.join('?' * len(columns))})"
 
 
 def _insert_rows(column: str) -> str:
@@ -44,13 +52,36 @@ def _insert_rows(column: str) -> str:
       FROM json_each(NEW.{column});"""
 
 
+_COPY_BODIES = f"""
+    INSERT INTO body (id, data)
+    SELECT NEW.first_shared - key, substr(NEW.bodies, 1 + (value >> {CUT_BITS}), value & {_CUT_MASK})
+      FROM json_each(NEW.shared_cuts);"""
+_COPIES = f"""
+    INSERT INTO message (queue, seq, body, enqueued_at, expires_at, session, message_id, overlay, reason, description)
+    SELECT name.value >> {SEQ_BITS}, (name.value & {_SEQ_MASK}) + id.key, alike.body - id.key, NEW.at_ms,
+           alike.expires_at, alike.session, id.value, alike.overlay, alike.reason, alike.description
+      FROM (SELECT value ->> 0 AS body, value ->> 1 AS expires_at, value ->> 2 AS session,
+                   unhex(value ->> 3) AS overlay, value ->> 4 AS reason, value ->> 5 AS description,
+                   value -> 6 AS ids, value -> 7 AS names
+              FROM json_each(NEW.copies) LIMIT -1) AS alike
+     CROSS JOIN json_each(alike.ids) AS id
+     CROSS JOIN json_each(alike.names) AS name;"""
+_RELEASE = """
+    DELETE FROM body
+     WHERE id IN (SELECT value FROM json_each(NEW.released))
+       AND NOT EXISTS (SELECT 1 FROM message WHERE message.body = body.id AND message.body < 0);"""
+
+
 # New messages first, then removals, then changed rows: a message may be stored and removed in one commit, and a
-# changed row is removed and placed anew. Scalars of a run are taken out of its JSON once, before the join with the ids.
-CHANGE_TRIGGER = f"""
-CREATE TEMP TRIGGER change_insert INSTEAD OF INSERT ON change BEGIN
+# changed row is removed and placed anew. A shared body goes when no row names it after all that. Scalars of a run are
+# taken out of its JSON once, before the join with the ids.
+def _trigger(view: str, copy_bodies: str = "", copies: str = "", release: str = "") -> str:
+    return f"""
+CREATE TEMP TRIGGER {view}_insert INSTEAD OF INSERT ON {view} BEGIN
     INSERT INTO body (id, data)
     SELECT NEW.first_body + key, substr(NEW.bodies, 1 + (value >> {CUT_BITS}), value & {_CUT_MASK})
       FROM json_each(NEW.cuts);
+    {copy_bodies}
     INSERT INTO message (queue, seq, body, state, enqueued_at, expires_at, due_at, session, message_id)
     SELECT run.queue, run.seq_at_zero + id.key, NEW.first_body + id.key, run.state, NEW.at_ms, run.expires_at,
            run.due_at, run.session, id.value
@@ -60,10 +91,12 @@ CREATE TEMP TRIGGER change_insert INSTEAD OF INSERT ON change BEGIN
      CROSS JOIN json_each(NEW.ids) AS id
      WHERE id.key >= run.start AND id.key < run.stop;
     {_insert_rows("fresh")}
+    {copies}
     DELETE FROM message
      WHERE (queue, seq) IN (SELECT value >> {SEQ_BITS}, value & {_SEQ_MASK} FROM json_each(NEW.gone));
     {_insert_rows("placed")}
     DELETE FROM body WHERE id IN (SELECT value FROM json_each(NEW.freed));
+    {release}
     INSERT OR REPLACE INTO duplicate (queue, message_id, at_ms)
     SELECT value ->> 0, value ->> 1, NEW.at_ms FROM json_each(NEW.duplicates);
     DELETE FROM claim WHERE id IN (SELECT value FROM json_each(NEW.unclaimed));
@@ -78,7 +111,15 @@ CREATE TEMP TRIGGER change_insert INSTEAD OF INSERT ON change BEGIN
     INSERT INTO journal (id, at_ms, ops) SELECT NEW.journal_id, NEW.at_ms, NEW.journal WHERE NEW.journal IS NOT NULL;
 END"""
 
-APPLY = f"INSERT INTO change VALUES ({', '.join('?' * len(CHANGE_COLUMNS))})"
+
+# Statements that have nothing to do cost some microseconds each, so those for copies are in a view of their own.
+_WITH_COPIES = CHANGE_COLUMNS + COPY_COLUMNS
+CHANGE_VIEW = _view("change", CHANGE_COLUMNS)
+CHANGE_TRIGGER = _trigger("change")
+APPLY = _apply("change", CHANGE_COLUMNS)
+COPY_VIEW = _view("change_with_copies", _WITH_COPIES)
+COPY_TRIGGER = _trigger("change_with_copies", _COPY_BODIES, _COPIES, _RELEASE)
+APPLY_WITH_COPIES = _apply("change_with_copies", _WITH_COPIES)
 
 # Messages leave the database as one row: their state as a JSON array of arrays in the order of `volatile.Stored`, and
 # their bodies joined. Row by row, each would cost a turn at the interpreter lock.
@@ -188,6 +229,7 @@ CLAIMS = "SELECT queue, held FROM claim ORDER BY id"
 FORGET_CLAIMS = "DELETE FROM claim"
 
 LAST_BODY = "SELECT max(id) FROM body"
+LAST_SHARED = "SELECT min(id) FROM body"
 LAST_JOURNAL = "SELECT max(id) FROM journal"
 OLDEST_JOURNAL = "SELECT at_ms FROM journal ORDER BY id LIMIT 1"
 # The newest row stays, because the next row's number is taken from it.

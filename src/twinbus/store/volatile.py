@@ -213,6 +213,7 @@ class Memory:
         self.entities: dict[int, Entity] = {}
         self.queues: dict[int, Queue] = {}
         self.next_body = 1
+        self.next_shared = -1  # Bodies that copies share are numbered downwards.
         self.next_journal = 1
         self.next_claim = 1
         self.due_ms: int | None = None

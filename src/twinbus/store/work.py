@@ -14,7 +14,6 @@ import apsw
 
 from twinbus.model.errors import BusError, Fault
 from twinbus.model.message import Origin
-from twinbus.store import statements
 from twinbus.store.commands import Command, Hints
 from twinbus.store.journal import JournalPage
 from twinbus.store.plan import Plan
@@ -46,7 +45,7 @@ class Work:
         self.tokens = tokens
         self.hints = Hints()
         self.journal = JournalPage()
-        self.plan = Plan(memory.next_body)
+        self.plan = Plan(memory.next_body, memory.next_shared)
         self._began = False
         self._reclaimed: set[Claim] = set()
 
@@ -99,13 +98,14 @@ class Work:
     def _apply(self, journal: bytes | None) -> None:
         plan, memory = self.plan, self.memory
         self._rewrite_claims()
-        self.database.execute(statements.APPLY, plan.parameters(self.now_ms, memory.next_journal, journal))
+        self.database.execute(*plan.statement(self.now_ms, memory.next_journal, journal))
         memory.next_body += len(plan.cuts)
+        memory.next_shared -= len(plan.shared_cuts)
         if journal is not None:
             memory.next_journal += 1
         for queue in plan.dirty.values():
             queue.disk_tail = queue.next_seq
-        self.plan = Plan(memory.next_body)
+        self.plan = Plan(memory.next_body, memory.next_shared)
 
     # Claims.
 
