@@ -1,16 +1,18 @@
 """A broker process that serves HTTPS, for the official administration clients, which speak nothing else.
 
-A plugin of the two modules that use it; everything else about brokers in tests is `support.broker`'s.
+A plugin of the modules that use it, with the Python client's fixtures; everything else about brokers in tests is
+`support.broker`'s.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
+from compat.admin_python import Admin, Connect
 from support.broker import ROOT_POLICY, BrokerProcess, free_ports
 from twinbus.broker.certs import make_certificates
 
@@ -44,3 +46,28 @@ def admin_endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AdminEn
         code = broker.stop()
     assert code == 0, broker.log[-4000:]
     assert "Traceback" not in broker.log, broker.log[-8000:]
+
+
+@pytest.fixture(params=["sync", "aio"])
+async def connect(request: pytest.FixtureRequest, admin_endpoint: AdminEndpoint) -> AsyncIterator[Connect]:
+    """Makes clients of one flavour, and closes them."""
+    clients: list[Admin] = []
+
+    def client(connection_string: str, **options: Any) -> Admin:
+        clients.append(Admin(request.param, admin_endpoint, connection_string, **options))
+        return clients[-1]
+
+    yield client
+    for made in clients:
+        await made.close()
+
+
+@pytest.fixture
+async def admin(connect: Connect, admin_endpoint: AdminEndpoint) -> AsyncIterator[Admin]:
+    """A client with the root policy; what a test creates is gone after it."""
+    client = connect(admin_endpoint.connection_string())
+    yield client
+    for queue in await client.list_queues():
+        await client.delete_queue(queue.name)
+    for topic in await client.list_topics():
+        await client.delete_topic(topic.name)

@@ -1,15 +1,11 @@
-"""The official Python administration client, blocking and asynchronous, unmodified, over HTTPS."""
+"""Queues and the namespace by the official Python administration client, blocking and asynchronous, unmodified."""
 
 from __future__ import annotations
 
-import asyncio
 import datetime
 import time
-from collections.abc import AsyncIterator, Callable
 from typing import Any
 
-import azure.servicebus.aio.management
-import azure.servicebus.management
 import pytest
 from azure.core.exceptions import (
     ClientAuthenticationError,
@@ -21,64 +17,11 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.management import AccessRights, ApiVersion, AuthorizationRule
 
+from compat.admin_python import UNLIMITED, Admin, Connect
 from twinbus.wire.sas import make_token
 
 pytest_plugins = ["compat.conftest_admin"]
 pytestmark = pytest.mark.feature("administration")
-
-UNLIMITED = datetime.timedelta(days=10675199, seconds=10085, microseconds=477581)
-
-
-class Admin:
-    """One flavour of the client; every call is a coroutine, and every list a list."""
-
-    def __init__(self, flavour: str, endpoint: Any, connection_string: str, **options: Any) -> None:
-        module = azure.servicebus.management if flavour == "sync" else azure.servicebus.aio.management
-        self.flavour = flavour
-        self.inner = module.ServiceBusAdministrationClient.from_connection_string(
-            connection_string, connection_verify=str(endpoint.ca_file), **options
-        )
-
-    def __getattr__(self, name: str) -> Any:
-        method = getattr(self.inner, name)
-
-        async def call(*args: Any, **kwargs: Any) -> Any:
-            if self.flavour == "sync":
-                listing = name.startswith("list_")
-                return await asyncio.to_thread(
-                    lambda: list(method(*args, **kwargs)) if listing else method(*args, **kwargs)
-                )
-            if name.startswith("list_"):
-                return [item async for item in method(*args, **kwargs)]
-            return await method(*args, **kwargs)
-
-        return call
-
-
-Connect = Callable[..., Admin]
-
-
-@pytest.fixture(params=["sync", "aio"])
-async def connect(request: pytest.FixtureRequest, admin_endpoint: Any) -> AsyncIterator[Connect]:
-    """Makes clients of one flavour, and closes them."""
-    clients: list[Admin] = []
-
-    def client(connection_string: str, **options: Any) -> Admin:
-        clients.append(Admin(request.param, admin_endpoint, connection_string, **options))
-        return clients[-1]
-
-    yield client
-    for made in clients:
-        await made.close()
-
-
-@pytest.fixture
-async def admin(connect: Connect, admin_endpoint: Any) -> AsyncIterator[Admin]:
-    """A client with the root policy; what a test creates is gone after it."""
-    client = connect(admin_endpoint.connection_string())
-    yield client
-    for queue in await client.list_queues():
-        await client.delete_queue(queue.name)
 
 
 async def test_a_new_queue_has_the_defaults_of_the_service(admin: Admin) -> None:
@@ -333,16 +276,6 @@ async def test_an_update_of_a_missing_queue_is_refused(admin: Admin) -> None:
         with pytest.raises(HttpResponseError):
             await admin.update_queue(queue)
     assert [queue.name for queue in await admin.list_queues()] == ["present"]
-
-
-async def test_topics_are_not_offered_yet_and_none_are_listed(admin: Admin) -> None:
-    assert await admin.list_topics() == []
-    with pytest.raises(HttpResponseError, match="Topics are not offered"):
-        await admin.create_topic("topic")
-    with pytest.raises(ResourceNotFoundError):
-        await admin.get_topic("topic")
-    with pytest.raises(ResourceNotFoundError):
-        await admin.list_subscriptions("topic")
 
 
 @pytest.mark.parametrize("policy", ["RootManageSharedAccessKey", "nobody"])

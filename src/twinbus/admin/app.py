@@ -1,6 +1,6 @@
 """The HTTP door: tells probes from administration, checks tokens, and answers with entries, feeds or errors.
 
-Decides nothing about entities: `entities.namespace` does what is asked, `queues` and `atom` word it.
+Decides nothing about entities: `paths` reads which one is meant, `resources` does what is asked, `atom` words it.
 """
 
 from __future__ import annotations
@@ -15,15 +15,14 @@ from uuid import UUID
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from twinbus.admin import atom, queues
+from twinbus.admin import atom, paths
 from twinbus.admin.faults import ANSWERS, Answer, HttpError, error_document
 from twinbus.admin.markup import parse
 from twinbus.admin.metrics import CONTENT_TYPE, Counters, MetricsPage
+from twinbus.admin.paths import LISTS, Target, What
+from twinbus.admin.resources import Asked, Resources
 from twinbus.entities.namespace import Namespace
-from twinbus.entities.queue import Queue
-from twinbus.model.entity import check_entity_name
 from twinbus.model.errors import BusError, Fault
-from twinbus.model.message import Origin
 from twinbus.model.security import Rights
 from twinbus.wire import access, sas
 
@@ -31,10 +30,6 @@ BODY_BYTES_MAX = 1024 * 1024
 BODY_S = 10.0
 PAGE_MAX = 100
 METHODS = ("GET", "PUT", "DELETE")
-
-_QUEUE_LIST = "$resources/queues"
-_TOPIC_LIST = "$resources/topics"
-_NAMESPACE = "$namespaceinfo"
 
 log = logging.getLogger("twinbus.admin")
 
@@ -70,6 +65,7 @@ class _Door:
         self._metrics = metrics
         self._ready = ready
         self._random_bytes = random_bytes
+        self._resources = Resources(namespace, random_bytes)
         self._probes: dict[str, Callable[[], web.Response]] = {
             "/livez": self._livez,
             "/readyz": self._readyz,
@@ -139,17 +135,20 @@ class _Door:
             raise HttpError(405, f"{request.method} is not a method of the administration API.")
         if not self._ready():
             raise BusError(Fault.SERVER_BUSY, "The broker is starting or stopping.")
-        name = _name_in(request)
+        path = _path_in(request)
         self._authorize(request)
-        if request.method == "GET":
-            if name.lower() == _NAMESPACE:
-                return self._namespace_info(request)
-            if name.lower() in (_QUEUE_LIST, _TOPIC_LIST):
-                return await self._list(request, name.lower() == _QUEUE_LIST)
-            return await self._get(request, name, tracking_id)
+        target = paths.read(path)
+        asked = Asked(_origin_of(request), request.query.get("api-version", ""), tracking_id)
         if request.method == "PUT":
-            return await self._put(request, name, tracking_id)
-        return await self._delete(name, tracking_id)
+            return await self._put(request, target, asked)
+        if request.method == "DELETE":
+            await self._resources.delete(target, asked)
+            return web.Response()
+        if target.what is What.NAMESPACE:
+            return self._namespace_info(request)
+        if target.what in LISTS:
+            return await self._list(request, target, asked)
+        return self._entry_response(await self._resources.get(target, asked), 200)
 
     def _authorize(self, request: web.Request) -> None:
         """Administration, reading included, needs the Manage right on what it is about."""
@@ -170,88 +169,31 @@ class _Door:
         if not grant.allows(sas.path_of(audience), Rights.MANAGE):
             raise BusError(Fault.UNAUTHORIZED, "The Manage right is required for this operation.")
 
-    async def _get(self, request: web.Request, name: str, tracking_id: str) -> web.Response:
-        queue = self._existing(name)
-        response = await self._entry(request, queue, 200)
-        self._note(queue, "read", tracking_id)
-        return response
-
-    async def _put(self, request: web.Request, name: str, tracking_id: str) -> web.Response:
+    async def _put(self, request: web.Request, target: Target, asked: Asked) -> web.Response:
         """Create, or with `If-Match: *` replace."""
         match = request.headers.get("If-Match")
         if match not in (None, "*"):
             raise HttpError(412, "If-Match must be '*': entities have no versions here.")
-        existing = self._existing(name).description if match else None
-        asked = atom.description_in(parse(await _body(request)))
-        description = queues.read(asked, name, existing, self._random_bytes)
-        if existing is None:
-            queue = await self._namespace.create_queue(description)
-        else:
-            queue = await self._namespace.update_queue(description)
-        self._note(queue, "updated" if existing else "created", tracking_id)
-        return await self._entry(request, queue, 200 if existing else 201)
+        element = atom.description_in(parse(await _body(request)))
+        entry = await self._resources.put(target, element, match is not None, asked)
+        return self._entry_response(entry, 201 if match is None else 200)
 
-    async def _delete(self, name: str, tracking_id: str) -> web.Response:
-        queue = self._existing(name)
-        await self._namespace.delete_queue(queue.name)
-        self._note(queue, "deleted", tracking_id)
-        return web.Response()
-
-    def _existing(self, name: str) -> Queue:
-        """The queue of that name; a name that none can have is told apart from one that is free."""
-        found = self._namespace.find(name)
-        # Below a topic stand its subscriptions: without topics they are missing rather than misspelt.
-        if found is None and "subscriptions" not in name.lower().split("/"):
-            check_entity_name(name)
-        return found or self._namespace.queue(name)
-
-    def _note(self, queue: Queue, outcome: str, tracking_id: str) -> None:
-        """Management operations are billed, so the journal has them."""
-        self._namespace.note(queue.mailbox(), "manage", outcome, Origin("http"), tracking_id=tracking_id)
-
-    # Answers
-
-    async def _entry(self, request: web.Request, queue: Queue, status: int) -> web.Response:
-        body = atom.entry(await self._describe(request, queue), self._namespace.name)
-        return _atom_response(body, atom.ENTRY_TYPE, status)
-
-    async def _describe(self, request: web.Request, queue: Queue) -> atom.Entry:
-        counts = await queue.counts()
-        description = queue.description
-        return atom.Entry(
-            f"{_origin_of(request)}/{description.name}",
-            description.name,
-            description.created_at_ms,
-            description.updated_at_ms,
-            queues.write(description, counts, queue.accessed_at_ms),
-        )
-
-    async def _list(self, request: web.Request, of_queues: bool) -> web.Response:
+    async def _list(self, request: web.Request, target: Target, asked: Asked) -> web.Response:
         page = atom.Page(_number(request, "$skip", 0), min(_number(request, "$top", PAGE_MAX), PAGE_MAX))
         if page.top == 0:
             raise BusError(Fault.ARGUMENT, "$top must be at least 1.")
-        everything = self._namespace.queues() if of_queues else []
-        shown = everything[page.skip : page.skip + page.top]
-        described = await asyncio.gather(*(self._describe_if_there(request, queue) for queue in shown))
-        entries = [entry for entry in described if entry is not None]
+        listing = await self._resources.page(target, page, asked)
         next_url = None
-        if page.skip + page.top < len(everything):
+        if page.skip + page.top < listing.total:
             query = dict(request.query) | {"$skip": str(page.skip + page.top), "$top": str(page.top)}
-            next_url = f"{_origin_of(request)}{request.rel_url.raw_path}?{urlencode(query, safe='$')}"
+            next_url = f"{asked.origin}{request.rel_url.raw_path}?{urlencode(query, safe='$')}"
         now = self._namespace.clock.now_ms()
-        title = "Queues" if of_queues else "Topics"
-        url = f"{_origin_of(request)}{request.rel_url.raw_path_qs}"
-        body = atom.feed(title, url, next_url, entries, self._namespace.name, now)
+        url = f"{asked.origin}{request.rel_url.raw_path_qs}"
+        body = atom.feed(listing.title, url, next_url, listing.entries, self._namespace.name, now)
         return _atom_response(body, atom.FEED_TYPE, 200)
 
-    async def _describe_if_there(self, request: web.Request, queue: Queue) -> atom.Entry | None:
-        """The entry of a queue, unless it was deleted while the list was made."""
-        try:
-            return await self._describe(request, queue)
-        except BusError:
-            if self._namespace.find(queue.name) is queue:
-                raise
-            return None
+    def _entry_response(self, entry: atom.Entry, status: int) -> web.Response:
+        return _atom_response(atom.entry(entry, self._namespace.name), atom.ENTRY_TYPE, status)
 
     def _namespace_info(self, request: web.Request) -> web.Response:
         # The catalog does not keep when the namespace was made; since when it is served is the best that is known.
@@ -259,11 +201,11 @@ class _Door:
         content = atom.namespace_info(name, created_at_ms)
         url = f"{_origin_of(request)}{request.rel_url.raw_path}"
         entry = atom.Entry(url, name, created_at_ms, created_at_ms, content)
-        return _atom_response(atom.entry(entry, name), atom.ENTRY_TYPE, 200)
+        return self._entry_response(entry, 200)
 
 
-def _name_in(request: web.Request) -> str:
-    """The path as a name: Python escapes the slashes in it, JavaScript does not and may end with one."""
+def _path_in(request: web.Request) -> str:
+    """The path without outer slashes: Python escapes the slashes in it, JavaScript does not and may end with one."""
     try:
         return unquote(request.rel_url.raw_path, errors="strict").strip("/")
     except UnicodeDecodeError:

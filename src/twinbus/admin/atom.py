@@ -2,7 +2,7 @@
 
 Pure text: the Python client takes an entity's name from the title and a next page from the second of exactly
 two links, the JavaScript client takes the name from the id and the next page from the link of that relation.
-What stands inside an entry is `queues`' and `namespace_info`'s.
+What stands inside an entry is written by the module of its kind.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """XML in and out: a reader that trusts nobody, and the escaping of what we write.
 
 The reader refuses document types (and with them entities and external references) and bounds depth and number
-of elements; what the elements mean is `queues`' business, and how large a body may be the door's.
+of elements; what they mean is left to the module of each kind of entity, and how large a body may be to the door.
 """
 
 from __future__ import annotations

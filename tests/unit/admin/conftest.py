@@ -19,7 +19,7 @@ from twinbus.model.errors import BusError
 from twinbus.model.message import Counts
 from twinbus.model.security import AuthorizationRule, Rights
 from twinbus.store.commands import Command, Count, Record
-from twinbus.wire import sas
+from twinbus.wire import sas, view
 
 NOW_MS = 1_700_000_000_000
 ROOT = AuthorizationRule("RootManageSharedAccessKey", "root-primary", "root-secondary", Rights.ALL)
@@ -119,9 +119,18 @@ class Door:
         )
         return await self.ask("PUT", f"/{name}?api-version=2021-05", body, **options)
 
-    async def update(self, name: str, inside: str = "", **options: Any) -> Answer:
-        """Replace the description of a queue."""
-        return await self.put(name, inside, If_Match="*", **options)
+    async def put_topic(self, name: str, inside: str = "", **options: Any) -> Answer:
+        return await self.put(name, inside, "TopicDescription", **options)
+
+    async def put_subscription(self, path: str, inside: str = "", **options: Any) -> Answer:
+        return await self.put(path, inside, "SubscriptionDescription", **options)
+
+    async def put_rule(self, path: str, inside: str = "", **options: Any) -> Answer:
+        return await self.put(path, inside, "RuleDescription", **options)
+
+    async def update(self, name: str, inside: str = "", kind: str = "QueueDescription", **options: Any) -> Answer:
+        """Replace the description of an entity."""
+        return await self.put(name, inside, kind, If_Match="*", **options)
 
     async def get(self, path: str, **options: Any) -> Answer:
         return await self.ask("GET", f"{path}{'&' if '?' in path else '?'}api-version=2021-05", **options)
@@ -144,7 +153,7 @@ def sequence() -> Callable[[int], bytes]:
 @pytest.fixture
 async def door() -> AsyncIterator[Door]:
     clock, store, catalog = Clock(), MemoryStore(), MemoryCatalog()
-    namespace = Namespace("testbus", clock, [store], catalog)
+    namespace = Namespace("testbus", clock, [store], catalog, view)
     namespace.rules = (ROOT, LISTENER)
     made = Door(namespace, clock, store, catalog)
     app = make_app(namespace, metrics=lambda: made.counters, ready=lambda: made.ready, random_bytes=sequence())

@@ -215,8 +215,6 @@ class TestCreate:
         refused(await door.put("q", inside), 400, inside[1:].partition(">")[0])
 
     async def test_of_what_is_not_offered_says_so(self, door: Any) -> None:
-        refused(await door.put("t", kind="TopicDescription"), 501, "Topics are not offered")
-        refused(await door.put("t/subscriptions/s", kind="SubscriptionDescription"), 501, "Topics are not offered")
         refused(await door.put("q", "<EnablePartitioning>true</EnablePartitioning>"), 501, "EnablePartitioning")
         refused(await door.put("q", "<ForwardTo>sb://h/other</ForwardTo>"), 501, "ForwardTo")
 
@@ -432,7 +430,7 @@ class TestLists:
         queue = door.namespace.queue("gone")
 
         async def deleted() -> Counts:
-            await door.namespace.delete_queue("gone")
+            await door.namespace.delete_entity("gone")
             raise BusError(Fault.ENTITY_NOT_FOUND, "It is gone.")
 
         monkeypatch.setattr(queue, "counts", deleted)

@@ -177,19 +177,6 @@ def test_anonymous_access_is_refused() -> None:
     assert refused.value.fault is Fault.NOT_IMPLEMENTED
 
 
-@pytest.mark.parametrize("kind", ["TopicDescription", "SubscriptionDescription", "RuleDescription"])
-def test_topics_are_not_offered_yet(kind: str) -> None:
-    with pytest.raises(BusError) as refused:
-        queues.read(element("", kind), "t", None, no_randomness)
-    assert refused.value.fault is Fault.NOT_IMPLEMENTED
-
-
-def test_another_content_is_refused() -> None:
-    with pytest.raises(BusError) as refused:
-        queues.read(parse(b"<QueueDescription/>"), "q", None, no_randomness)
-    assert refused.value.fault is Fault.ARGUMENT
-
-
 def test_an_update_replaces_everything_but_what_was_fixed_at_creation() -> None:
     fixed = QueueDescription(name="q", requires_session=True, requires_duplicate_detection=True, express=True)
     assert read("", existing=replace(EVERYTHING, name="q")) == fixed
