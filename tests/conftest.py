@@ -17,8 +17,8 @@ TESTS = Path(__file__).parent
 BUDGET_S = {
     "unit": 60,
     "fuzz": 60,
-    "contract": 60,
-    "compat": 420,
+    "contract": 90,
+    "compat": 660,
     "faults": 300,
 }
 

@@ -27,6 +27,7 @@ FILES = {
     "looking": "peek-and-schedule-javascript",
     "sessions": "sessions-javascript",
     "refusals": "refusals-javascript",
+    "topics": "topics-javascript",
 }
 RUN_S = 55  # For one file; all its tests run at the same time.
 

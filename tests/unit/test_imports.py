@@ -73,9 +73,7 @@ def allowed_by_package(rows: list[list[str]]) -> dict[str, set[str]]:
             elif word in names or word in FOREIGN:
                 allowed[name].add(word)
             elif word not in ("", "—"):
-                raise ValueError(
-                    f"ARCHITECTURE.md: the row of {name} may import {word!r}, which is no package"
-                )
+                raise ValueError(f"ARCHITECTURE.md: the row of {name} may import {word!r}, which is no package")
     return allowed
 
 

@@ -79,9 +79,7 @@ def openings() -> Iterator[Finding]:
     for file, tree in trees():
         found = sentences(ast.get_docstring(tree) or "")
         if found < 2:
-            yield Finding(
-                "docstring", file, f"{found} sentences: say what it does, and what it leaves to whom"
-            )
+            yield Finding("docstring", file, f"{found} sentences: say what it does, and what it leaves to whom")
 
 
 def unfinished_work() -> Iterator[Finding]:

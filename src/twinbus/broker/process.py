@@ -12,6 +12,7 @@ import signal
 import ssl
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from uuid import UUID
 
 from aiohttp import web
 
@@ -30,6 +31,7 @@ from twinbus.model.security import AuthorizationRule, Rights
 from twinbus.store.catalog import CatalogFile
 from twinbus.store.commands import Hints
 from twinbus.store.sqlite import SqliteStore
+from twinbus.wire import view
 
 NOTES_INTERVAL_S = 0.5
 IDLE_CHECK_S = 5.0
@@ -38,6 +40,11 @@ IDLE_CHECK_S = 5.0
 def new_id() -> str:
     """32 hex digits that nobody used before."""
     return os.urandom(16).hex()
+
+
+def new_uuid() -> UUID:
+    """A random id, for rules that ask for one."""
+    return UUID(bytes=os.urandom(16), version=4)
 
 
 def new_key() -> str:
@@ -75,12 +82,12 @@ class Broker:
             self._opened.callback(self._catalog.close)
             self._opened.push_async_callback(self._close_stores)
             self._open_stores()
-            self.namespace = Namespace(settings.namespace, self.clock, self._stores, self._catalog)
+            self.namespace = Namespace(settings.namespace, self.clock, self._stores, self._catalog, view, new_uuid)
             self.namespace.load(meta, rows)
             await self.namespace.keep_creation_date()
             self.namespace.drop_orphans(self._held)
             await self._ensure_policies()
-            await self._ensure_queues()
+            await self._ensure_entities()
             self.gateway = gateway = Gateway(self.namespace, new_id, f"Twinbus {__version__}")
             self._opened.callback(self.namespace.flush_notes)
             self._opened.push_async_callback(self._close_doors, gateway)
@@ -119,10 +126,18 @@ class Broker:
         if tuple(rules.values()) != self.namespace.rules:
             await self.namespace.set_rules(list(rules.values()))
 
-    async def _ensure_queues(self) -> None:
+    async def _ensure_entities(self) -> None:
+        """What the settings declare and the namespace lacks; what is there is left as it is."""
+        namespace = self.namespace
         for description in self.settings.queues:
-            if self.namespace.find(description.name) is None:
-                await self.namespace.create_queue(description)
+            if namespace.find(description.name) is None:
+                await namespace.create_queue(description)
+        for topic in self.settings.topics:
+            if namespace.find(topic.description.name) is None:
+                await namespace.create_topic(topic.description)
+            for subscription in topic.subscriptions:
+                if namespace.find(subscription.description.path) is None:
+                    await namespace.create_subscription(subscription.description, subscription.rules)
 
     def _tls(self) -> ssl.SSLContext | None:
         if self.settings.certificate is None or self.settings.certificate_key is None:
@@ -166,6 +181,7 @@ class Broker:
             "open_links": sum(len(connection.nodes) for connection in gateway.connections),
             "pending_bytes": sum(store.pending_bytes for store in self._stores),
             "queues": len(self.namespace.queues()),
+            "topics": len(self.namespace.topics()),
         }
 
     def connection_strings(self) -> dict[str, str]:

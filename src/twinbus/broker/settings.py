@@ -9,15 +9,14 @@ import json
 import os
 import re
 import tomllib
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
-from twinbus.model.duration import parse_duration_ms
-from twinbus.model.entity import EntityStatus, QueueDescription, check_queue
+from twinbus.broker import declared
+from twinbus.broker.declared import DeclaredTopic, exactly
+from twinbus.model.entity import QueueDescription
 from twinbus.model.errors import BusError
 from twinbus.model.security import Rights
 
@@ -57,6 +56,7 @@ class Settings:
     certificate_key: Path | None = None
     allow_plain: bool = False
     queues: list[QueueDescription] = field(default_factory=list)
+    topics: list[DeclaredTopic] = field(default_factory=list)
     policies: list[Policy] = field(default_factory=list)
 
     @property
@@ -137,26 +137,17 @@ _TOML_SETTINGS: dict[str, type] = {
 }
 
 
-def _exactly(kind: type, name: str, value: Any) -> Any:
-    """A value of the kind that a setting needs; nothing is guessed from a value of another kind."""
-    written = str if kind is Path else kind
-    if type(value) is not written:
-        raise ValueError(f"'{name}' must be {_IN_WORDS[written]}, not {value!r}")
-    return kind(value)
-
-
-_IN_WORDS = {str: "a text", int: "a whole number", bool: "true or false"}
-
-
 def _from_toml(document: dict[str, Any]) -> Settings:
     settings = Settings()
     for name, value in document.items():
         if name == "queues":
-            settings.queues = [_queue(dict(item)) for item in value]
+            settings.queues = [declared.queue(dict(item)) for item in value]
+        elif name == "topics":
+            settings.topics = [declared.topic(dict(item)) for item in value]
         elif name == "policies":
             settings.policies = [_policy(dict(item)) for item in value]
         elif name in _TOML_SETTINGS:
-            setattr(settings, name, _exactly(_TOML_SETTINGS[name], name, value))
+            setattr(settings, name, exactly(_TOML_SETTINGS[name], name, value))
         else:
             raise ValueError(f"unknown setting '{name}'")
     return settings
@@ -180,55 +171,12 @@ def _policy(item: dict[str, Any]) -> Policy:
     return Policy(name, granted, primary_key, secondary_key)
 
 
-_QUEUE_SETTINGS: dict[str, tuple[str, Callable[[Any], Any]]] = {
-    "LockDuration": ("lock_duration_ms", parse_duration_ms),
-    "DefaultMessageTimeToLive": ("default_ttl_ms", parse_duration_ms),
-    "DuplicateDetectionHistoryTimeWindow": ("duplicate_window_ms", parse_duration_ms),
-    "AutoDeleteOnIdle": ("auto_delete_on_idle_ms", parse_duration_ms),
-    "MaxDeliveryCount": ("max_delivery_count", partial(_exactly, int, "MaxDeliveryCount")),
-    "MaxSizeInMegabytes": ("max_size_mb", partial(_exactly, int, "MaxSizeInMegabytes")),
-    "RequiresSession": ("requires_session", partial(_exactly, bool, "RequiresSession")),
-    "RequiresDuplicateDetection": (
-        "requires_duplicate_detection",
-        partial(_exactly, bool, "RequiresDuplicateDetection"),
-    ),
-    "DeadLetteringOnMessageExpiration": (
-        "dead_letter_on_expiration",
-        partial(_exactly, bool, "DeadLetteringOnMessageExpiration"),
-    ),
-    "ForwardTo": ("forward_to", lambda value: value or None),
-    "ForwardDeadLetteredMessagesTo": ("forward_dead_letters_to", lambda value: value or None),
-    "UserMetadata": ("user_metadata", partial(_exactly, str, "UserMetadata")),
-    "Status": ("status", EntityStatus),
-}
-
-
-def _queue(item: dict[str, Any]) -> QueueDescription:
-    """A queue from its properties under their Service Bus names; durations are ISO 8601."""
-    if "Name" not in item:
-        raise ValueError("a queue has no Name")
-    name = _exactly(str, "Name", item.pop("Name"))
-    values: dict[str, Any] = {}
-    try:
-        for key, value in item.items():
-            if key not in _QUEUE_SETTINGS:
-                raise ValueError(f"unknown property '{key}'")
-            attribute, convert = _QUEUE_SETTINGS[key]
-            values[attribute] = convert(value)
-        description = QueueDescription(name=name, **values)
-        check_queue(description)
-    except (BusError, ValueError) as problem:
-        raise ValueError(f"queue '{name}': {problem}") from None
-    return description
-
-
 def _from_emulator(document: dict[str, Any]) -> Settings:
-    """The official emulator's file: one namespace with queues. Topics are refused rather than left out."""
+    """The official emulator's file: one namespace with queues and topics."""
     namespaces = document.get("UserConfig", {}).get("Namespaces", [])
     if len(namespaces) != 1:
         raise ValueError("exactly one namespace is expected")
     namespace = namespaces[0]
-    if namespace.get("Topics"):
-        raise ValueError("topics are not offered by this version of Twinbus")
-    queues = [_queue({"Name": q["Name"], **q.get("Properties", {})}) for q in namespace.get("Queues", [])]
-    return Settings(namespace=namespace.get("Name", "twinbus"), queues=queues)
+    queues = [declared.queue({"Name": q["Name"], **q.get("Properties", {})}) for q in namespace.get("Queues", [])]
+    topics = [declared.emulated_topic(item) for item in namespace.get("Topics", [])]
+    return Settings(namespace=namespace.get("Name", "twinbus"), queues=queues, topics=topics)

@@ -126,6 +126,10 @@ class Feed:
             if receiver.session is None and self._waiting:
                 self.pull(next(iter(self._waiting)))
 
+    def wait(self, receiver: Receiver) -> None:
+        """Serve the receiver with the next hint, and not before."""
+        self._waiting[receiver] = None
+
     def give_back(self, messages: list[Delivered], origin: Origin) -> None:
         """Return locked messages that could not be handed over; no delivery is counted."""
         settlements = [Settlement(m.token, Outcome.RELEASE) for m in messages if m.token]

@@ -1,170 +1,329 @@
-"""The namespace: which entities exist, on which store each lives, and which policies guard them.
+"""Changes of the namespace: entities, rules and policies made, updated and removed, durable before they are visible.
 
-Keeps the catalog in memory and durable through a port; doors (gateway, admin) look entities up here and are told of
-changes. Messages themselves pass through `Queue` and `Mailbox`.
+Looking things up, and waking whoever waits, is `registry`'s part.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from typing import Any
+from uuid import UUID
 
-from twinbus.entities.feed import Feed
-from twinbus.entities.mailbox import Mailbox
-from twinbus.entities.ports import CatalogPort, StorePort
+from twinbus.entities.entity import Entity
+from twinbus.entities.ports import CatalogPort, RecordReader, StorePort
 from twinbus.entities.queue import Queue, settings_of
+from twinbus.entities.registry import Registry
+from twinbus.entities.subscription import Subscription
+from twinbus.entities.topic import Topic
 from twinbus.model import limits
 from twinbus.model.clock import Clock
 from twinbus.model.entity import QueueDescription, check_queue, check_rules, check_update, from_document, to_document
 from twinbus.model.errors import BusError, Fault
-from twinbus.model.message import Origin
 from twinbus.model.security import AuthorizationRule
+from twinbus.model.topic import (
+    RULES_MAX,
+    SUBSCRIPTIONS_MAX,
+    SubscriptionDescription,
+    TopicDescription,
+    check_subscription,
+    check_subscription_update,
+    check_topic,
+    check_topic_update,
+    subscription_from_document,
+    subscription_to_document,
+    topic_from_document,
+    topic_to_document,
+)
+from twinbus.rules.description import RuleDescription, default_rule
+from twinbus.rules.documents import rule_document, rule_of
+from twinbus.rules.matching import CompiledRule, compile_rule
+from twinbus.rules.view import no_ids
 from twinbus.store.catalog import EntityRow
-from twinbus.store.commands import Configure, Create, Drop, DropLocks, Hints, Note, Record
+from twinbus.store.commands import Configure, Create, Drop, QueueSettings
+
+_log = logging.getLogger(__name__)
 
 RULES_KEY = "authorization-rules"
 NEXT_ID_KEY = "next-entity-id"
 CREATED_KEY = "created-at-ms"
 
 
-class Namespace:
-    """All entities of one namespace."""
+class Namespace(Registry):
+    """A namespace that can be administered."""
 
-    def __init__(self, name: str, clock: Clock, stores: Sequence[StorePort], catalog: CatalogPort) -> None:
-        self.name = name
-        self.clock = clock
-        self.stores = stores
-        self.rules: tuple[AuthorizationRule, ...] = ()
-        self.started_at_ms = clock.now_ms()
-        self.created_at_ms = self.started_at_ms
+    def __init__(
+        self,
+        name: str,
+        clock: Clock,
+        stores: Sequence[StorePort],
+        catalog: CatalogPort,
+        reader: RecordReader,
+        new_id: Callable[[], UUID] = no_ids,
+    ) -> None:
+        super().__init__(name, clock, stores)
         self._catalog = catalog
-        self._queues: dict[str, Queue] = {}
-        self._by_id: dict[int, Queue] = {}
+        self._reader = reader
+        self._new_id = new_id  # What the rules' newid() gives.
         self._reserved: dict[str, int] = {}  # Names whose creation or deletion is under way, and their stores.
         self._next_id = 1
-        self._notes: list[tuple[int, Note]] = []
-        self.on_changed: list[Callable[[Queue], None]] = []  # The description was updated.
-        self.on_deleted: list[Callable[[Queue], None]] = []
-        self.on_rules_changed: list[Callable[[], None]] = []
+
+    # Starting
 
     def load(self, meta: dict[str, str], rows: Iterable[EntityRow]) -> None:
         """Take over what the catalog holds, at start."""
         self._next_id = int(meta.get(NEXT_ID_KEY, "1"))
         self.rules = tuple(AuthorizationRule.from_document(d) for d in json.loads(meta.get(RULES_KEY, "[]")))
-        for row in rows:
-            queue = Queue(row.id, from_document(json.loads(row.document)), row.store, self.stores[row.store])
-            self._adopt(queue)
-
         self.created_at_ms = int(meta.get(CREATED_KEY, self.started_at_ms))
+        # Topics come before their subscriptions, because a number is given out once and they came first.
+        for row in sorted(rows):
+            try:
+                self._adopt(self._restored(row, json.loads(row.document)))
+            except BusError as error:
+                _log.error("the catalog's row of '%s' is left out: %s", row.name, error.text)
+
+    def _restored(self, row: EntityRow, document: dict[str, Any]) -> Queue | Topic | Subscription:
+        store = self.stores[row.store]
+        if row.kind == "queue":
+            return Queue(row.id, from_document(document), row.store, store)
+        if row.kind == "topic":
+            return self._new_topic(row.id, topic_from_document(document), row.store)
+        rules = [rule_of(rule) for rule in document.pop("rules")]
+        description = subscription_from_document(document)
+        subscription = Subscription(row.id, description, self.topic(description.topic), row.store, store)
+        subscription.set_rules(rules)
+        return subscription
+
+    def _new_topic(self, entity: int, description: TopicDescription, store: int) -> Topic:
+        return Topic(entity, description, store, self.stores[store], self._reader, self.clock, self._new_id)
 
     async def keep_creation_date(self) -> None:
         """Remember when the namespace was created, at its first start."""
         await self._catalog.set_meta(CREATED_KEY, str(self.created_at_ms))
 
-    def _adopt(self, queue: Queue) -> None:
-        self._queues[queue.name.lower()] = queue
-        self._by_id[queue.id] = queue
+    def _adopt(self, entity: Queue | Topic | Subscription) -> None:
+        self._by_id[entity.id] = entity
+        if isinstance(entity, Subscription):
+            entity.topic.adopt(entity)
+            return
+        self._entities[entity.path.lower()] = entity
+        if isinstance(entity, Topic):
+            entity.begin()
 
-    # Looking up
-
-    def find(self, path: str) -> Queue | None:
-        """The entity of that name, whatever its case."""
-        return self._queues.get(path.lower())
-
-    def queue(self, path: str) -> Queue:
-        """The entity of that name, or the fault that it does not exist."""
-        found = self.find(path)
-        if found is None:
-            raise BusError(Fault.ENTITY_NOT_FOUND, f"The messaging entity '{path}' could not be found.")
-        return found
-
-    def queues(self) -> list[Queue]:
-        """All queues, by name."""
-        return [self._queues[key] for key in sorted(self._queues)]
-
-    def rules_for(self, path: str) -> list[AuthorizationRule]:
-        """The policies that can grant something on a path: the namespace's and the entity's own."""
-        entity = self.find(path)
-        return [*self.rules, *(entity.description.authorization_rules if entity is not None else ())]
-
-    # Changing
+    # Making
 
     async def create_queue(self, description: QueueDescription) -> Queue:
         """Create a queue: durable in its store first, then in the catalog, then visible."""
         check_queue(description)
-        key = description.name.lower()
-        self._check_free(key, description.name)
-        if len(self._queues) >= limits.ENTITIES_MAX:
-            raise BusError(Fault.QUOTA_EXCEEDED, f"A namespace has at most {limits.ENTITIES_MAX} entities.")
-        store = self._reserved[key] = self._store_for_new()
+        dated = replace(description, created_at_ms=self.clock.now_ms(), updated_at_ms=self.clock.now_ms())
+        store = self._reserve(description.name)
         try:
-            now = self.clock.now_ms()
-            entity, self._next_id = self._next_id, self._next_id + 1
-            await self._catalog.set_meta(NEXT_ID_KEY, str(self._next_id))  # Numbers are never used twice.
-            queue = Queue(entity, replace(description, created_at_ms=now, updated_at_ms=now), store, self.stores[store])
-            await queue.store.call(Create(queue=queue.number(), settings=settings_of(description)))
-            await self._save(queue, queue.description)
-            self._adopt(queue)
+            queue = Queue(await self._take_id(), dated, store, self.stores[store])
+            await self._make(queue, settings_of(dated))
             return queue
         finally:
-            del self._reserved[key]
+            del self._reserved[description.name.lower()]
 
-    def _check_free(self, key: str, name: str) -> None:
-        if key in self._queues or key in self._reserved:
-            raise BusError(Fault.ENTITY_EXISTS, f"The messaging entity '{name}' already exists.")
+    async def create_topic(self, description: TopicDescription) -> Topic:
+        """Create a topic without subscriptions."""
+        check_topic(description)
+        dated = replace(description, created_at_ms=self.clock.now_ms(), updated_at_ms=self.clock.now_ms())
+        store = self._reserve(description.name)
+        try:
+            topic = self._new_topic(await self._take_id(), dated, store)
+            await self._make(topic, topic.settings())
+            return topic
+        finally:
+            del self._reserved[description.name.lower()]
+
+    async def create_subscription(
+        self, description: SubscriptionDescription, rules: Sequence[RuleDescription] | None = None
+    ) -> Subscription:
+        """Create a subscription on its topic's store; without rules it has the one that takes everything."""
+        check_subscription(description)
+        topic = self.topic(description.topic)
+        if len(topic.subscriptions()) >= SUBSCRIPTIONS_MAX:
+            raise BusError(Fault.QUOTA_EXCEEDED, f"A topic has at most {SUBSCRIPTIONS_MAX} subscriptions.")
+        now_ms = self.clock.now_ms()
+        dated = replace(description, topic=topic.path, created_at_ms=now_ms, updated_at_ms=now_ms)
+        self._reserve(dated.path, topic.store_index)
+        try:
+            subscription = Subscription(await self._take_id(), dated, topic, topic.store_index, topic.store)
+            made = [default_rule(now_ms)] if rules is None else [_dated(rule, now_ms) for rule in rules]
+            subscription.set_rules(made)
+            await self._make(subscription, subscription.settings())
+            return subscription
+        finally:
+            del self._reserved[dated.path.lower()]
+
+    def _reserve(self, path: str, store: int | None = None) -> int:
+        """Keep a name free while it is being made; returns the store for it, the one with the least on it."""
+        key = path.lower()
+        if self.find(key) is not None or key in self._reserved:
+            raise BusError(Fault.ENTITY_EXISTS, f"The messaging entity '{path}' already exists.")
+        if len(self._entities) >= limits.ENTITIES_MAX:
+            raise BusError(Fault.QUOTA_EXCEEDED, f"A namespace has at most {limits.ENTITIES_MAX} entities.")
+        chosen = self._reserved[key] = self._store_for_new() if store is None else store
+        return chosen
+
+    async def _take_id(self) -> int:
+        """A number that is never given out twice, not even after a crash."""
+        entity, self._next_id = self._next_id, self._next_id + 1
+        await self._catalog.set_meta(NEXT_ID_KEY, str(self._next_id))
+        return entity
+
+    async def _make(self, entity: Queue | Topic | Subscription, settings: QueueSettings) -> None:
+        await entity.store.call(Create(queue=entity.number(), settings=settings))
+        await self._save(entity, entity.description, entity.rules if isinstance(entity, Subscription) else ())
+        self._adopt(entity)
 
     def _store_for_new(self) -> int:
         loads = [0] * len(self.stores)
-        for store in [*(queue.store_index for queue in self._queues.values()), *self._reserved.values()]:
+        for store in [*(entity.store_index for entity in self.entities()), *self._reserved.values()]:
             loads[store] += 1
         return loads.index(min(loads))
 
-    async def _save(self, queue: Queue, description: QueueDescription) -> None:
-        document = json.dumps(to_document(description))
-        await self._catalog.put(EntityRow(queue.id, queue.name, "queue", queue.store_index, document))
+    async def _save(
+        self,
+        entity: Entity,
+        description: QueueDescription | TopicDescription | SubscriptionDescription,
+        rules: Sequence[RuleDescription] = (),
+    ) -> None:
+        if isinstance(description, QueueDescription):
+            kind, document = "queue", to_document(description)
+        elif isinstance(description, TopicDescription):
+            kind, document = "topic", topic_to_document(description)
+        else:
+            kind, document = "subscription", subscription_to_document(description)
+            document["rules"] = [rule_document(rule) for rule in rules]
+        await self._catalog.put(EntityRow(entity.id, entity.path, kind, entity.store_index, json.dumps(document)))
+
+    # Changing
 
     async def update_queue(self, description: QueueDescription) -> Queue:
         """Replace a queue's description; its locks are dropped, as they are volatile."""
         queue = self.queue(description.name)
         check_update(queue.description, description)
-        changed = replace(
-            description,
-            name=queue.name,
-            created_at_ms=queue.description.created_at_ms,
-            updated_at_ms=self.clock.now_ms(),
-        )
+        created = queue.description.created_at_ms
+        changed = replace(description, name=queue.name, created_at_ms=created, updated_at_ms=self.clock.now_ms())
         await self._save(queue, changed)
         queue.description = changed
-        await queue.store.call(Configure(queue=queue.number(), settings=settings_of(description)))
-        for tell in self.on_changed:
-            tell(queue)
-        for tell_rules in self.on_rules_changed:
-            tell_rules()
+        await self._configure(queue, settings_of(changed))
         return queue
 
-    async def delete_queue(self, path: str) -> None:
-        """Remove a queue and everything in it: invisible first, then forgotten, then freed."""
-        queue = self.queue(path)
-        key = queue.name.lower()
-        self._reserved[key] = queue.store_index
-        del self._queues[key]
-        del self._by_id[queue.id]
+    async def update_topic(self, description: TopicDescription) -> Topic:
+        """Replace a topic's description."""
+        topic = self.topic(description.name)
+        check_topic_update(topic.description, description)
+        created = topic.description.created_at_ms
+        changed = replace(description, name=topic.path, created_at_ms=created, updated_at_ms=self.clock.now_ms())
+        await self._save(topic, changed)
+        topic.description = changed
+        await self._configure(topic, topic.settings())
+        return topic
+
+    async def update_subscription(self, description: SubscriptionDescription) -> Subscription:
+        """Replace a subscription's description; its rules stay."""
+        subscription = self.subscription(description.path)
+        old = subscription.description
+        check_subscription_update(old, description)
+        dated = replace(description, created_at_ms=old.created_at_ms, updated_at_ms=self.clock.now_ms())
+        # In memory first: description and rules share a row, and each change must save what the others made of it.
+        subscription.description = replace(dated, topic=old.topic, name=old.name)
         try:
-            for tell in self.on_deleted:
-                tell(queue)
-            await self._catalog.remove(queue.id)
-            await queue.store.call(Drop(queue=queue.number()))
+            await self._save(subscription, subscription.description, subscription.rules)
+        except BaseException:
+            subscription.description = old
+            raise
+        await self._configure(subscription, subscription.settings())
+        return subscription
+
+    def subscription(self, path: str) -> Subscription:
+        """The subscription of that address."""
+        found = self.entity(path)
+        if not isinstance(found, Subscription):
+            raise BusError(Fault.ENTITY_NOT_FOUND, f"The messaging entity '{path}' could not be found.")
+        return found
+
+    async def _configure(self, entity: Entity, settings: QueueSettings) -> None:
+        await entity.store.call(Configure(queue=entity.number(), settings=settings))
+        for tell in self.on_changed:
+            tell(entity)
+        for tell_rules in self.on_rules_changed:
+            tell_rules()
+
+    async def put_rule(
+        self, subscription: Subscription, rule: RuleDescription, *, must_exist: bool = False
+    ) -> RuleDescription:
+        """Add a rule, or replace one; it holds for the next message."""
+        if must_exist:
+            created_at_ms = subscription.rule(rule.name).created_at_ms
+        elif subscription.has_rule(rule.name):
+            raise BusError(Fault.ENTITY_EXISTS, f"The rule '{rule.name}' already exists.")
+        elif len(subscription.rules) >= RULES_MAX:
+            raise BusError(Fault.QUOTA_EXCEEDED, f"A subscription has at most {RULES_MAX} rules.")
+        else:
+            created_at_ms = self.clock.now_ms()
+        placed = replace(rule, created_at_ms=created_at_ms)
+        await self._change_rule(subscription, rule.name, compile_rule(placed))
+        return placed
+
+    async def remove_rule(self, subscription: Subscription, name: str) -> None:
+        """Take a rule away; without any, the subscription gets nothing."""
+        subscription.rule(name)
+        await self._change_rule(subscription, name, None)
+
+    async def _change_rule(self, subscription: Subscription, name: str, rule: CompiledRule | None) -> None:
+        """In memory first, so that changes at the same time do not save each other away; undone if it fails."""
+        before = subscription.place_rule(name, rule)
+        try:
+            await self._save(subscription, subscription.description, subscription.rules)
+        except BaseException:
+            subscription.place_rule(name, before)
+            raise
+
+    # Removing
+
+    async def delete_entity(self, path: str) -> None:
+        """Remove an entity and everything in it, a topic with its subscriptions: invisible, forgotten, then freed."""
+        entity = self.entity(path)
+        gone: list[Queue | Topic | Subscription] = [entity]
+        if isinstance(entity, Topic):
+            if any(key.startswith(f"{entity.path.lower()}/") for key in self._reserved):
+                raise BusError(Fault.SERVER_BUSY, f"A subscription of '{entity.path}' is being made or removed; retry.")
+            gone = [*entity.subscriptions(), entity]
+            entity.end()
+        self._reserved[entity.path.lower()] = entity.store_index
+        try:
+            for part in gone:
+                self._hide(part)
+            for part in gone:
+                await self._catalog.remove(part.id)
+                await part.store.call(Drop(queue=part.number()))
         finally:
-            del self._reserved[key]
+            del self._reserved[entity.path.lower()]
+
+    def _hide(self, entity: Queue | Topic | Subscription) -> None:
+        del self._by_id[entity.id]
+        if isinstance(entity, Subscription):
+            entity.topic.forget(entity)
+        else:
+            del self._entities[entity.path.lower()]
+        for tell in self.on_deleted:
+            tell(entity)
 
     async def delete_idle(self) -> None:
-        """Remove the queues whose AutoDeleteOnIdle has passed without a link, an operation or a change."""
+        """Remove what AutoDeleteOnIdle has passed for without a link, an operation or a change."""
         now_ms = self.clock.now_ms()
-        for queue in self.queues():
-            last_ms = max(queue.accessed_at_ms, queue.description.updated_at_ms, self.started_at_ms)
-            if not queue.links and now_ms - last_ms >= queue.description.auto_delete_on_idle_ms:
-                await self.delete_queue(queue.name)
+        for entity in self.entities():
+            last_ms = max(entity.accessed_at_ms, entity.updated_at_ms, self.started_at_ms)
+            if not self._is_linked(entity) and now_ms - last_ms >= entity.auto_delete_on_idle_ms:
+                await self.delete_entity(entity.path)
+
+    def _is_linked(self, entity: Entity) -> bool:
+        return entity.links > 0 or (isinstance(entity, Topic) and any(s.links for s in entity.subscriptions()))
 
     async def set_rules(self, rules: Sequence[AuthorizationRule]) -> None:
         """Replace the namespace's policies; whoever used a key that is gone loses access at once."""
@@ -174,62 +333,6 @@ class Namespace:
         for tell in self.on_rules_changed:
             tell()
 
-    # What the stores say
 
-    def hinted(self, hints: Hints) -> None:
-        """A commit may have made messages or sessions available, or ended session locks: wake who waits."""
-        for number in hints.ready:
-            if feed := self._feed(number):
-                feed.wake()
-        for number, sessions in hints.sessions.items():
-            if feed := self._feed(number):
-                feed.wake_sessions(sessions)
-        for number, session, holder in hints.lost_sessions:
-            if feed := self._feed(number):
-                lost = BusError(Fault.SESSION_LOCK_LOST, f"The lock of session '{session}' has ended.")
-                feed.session_lost(session, holder, lost)
-
-    def _feed(self, number: int) -> Feed | None:
-        """The feed of a queue that somebody has asked for; hints about others interest nobody."""
-        queue = self._by_id.get(number >> 2)
-        mailbox = queue.mailboxes.get(number & 3) if queue is not None else None
-        return None if mailbox is None else mailbox.feed
-
-    # What changes nothing but counts
-
-    def note(
-        self,
-        mailbox: Mailbox,
-        operation: str,
-        outcome: str,
-        origin: Origin,
-        *,
-        message_id: str = "",
-        size: int = 0,
-        count: int = 1,
-        tracking_id: str = "",
-    ) -> None:
-        """Keep an entry for the journal until the next flush."""
-        note = Note(operation, mailbox.number, outcome, message_id, size, count, origin.connection, tracking_id)
-        self._notes.append((mailbox.store_index, note))
-
-    def drop_locks(self, owner: int, origin: Origin) -> None:
-        """A connection broke off: its message locks and sessions fall, in every store."""
-        for store in self.stores:
-            store.submit(DropLocks(queue=0, origin=origin, owner=owner))
-
-    def flush_notes(self) -> None:
-        """Hand the collected entries to their stores; the broker calls this at least once a second."""
-        notes, self._notes = self._notes, []
-        for index, store in enumerate(self.stores):
-            mine = [note for where, note in notes if where == index]
-            if mine:
-                store.submit(Record(queue=mine[0].queue, notes=mine))
-
-    def drop_orphans(self, held: Sequence[Sequence[int]]) -> None:
-        """Have each store free what the catalog does not know: a deletion or a creation was interrupted."""
-        for index, entities in enumerate(held):
-            for entity in entities:
-                queue = self._by_id.get(entity)
-                if queue is None or queue.store_index != index:
-                    self.stores[index].submit(Drop(queue=entity * 4))
+def _dated(rule: RuleDescription, now_ms: int) -> RuleDescription:
+    return replace(rule, created_at_ms=now_ms)

@@ -5,8 +5,8 @@ The broker provides both (threads and futures are its business); a simulation ma
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
-from typing import Protocol, TypeVar
+from collections.abc import Awaitable, Iterable, Mapping
+from typing import Any, Protocol, TypeVar
 
 from twinbus.store.catalog import EntityRow
 from twinbus.store.commands import Command
@@ -44,4 +44,40 @@ class CatalogPort(Protocol):
 
     async def set_meta(self, key: str, value: str) -> None:
         """Store a value of the namespace itself."""
+        ...
+
+
+class ChangedRecord(Protocol):
+    """A record after a rule's action."""
+
+    @property
+    def overlay(self) -> bytes | None:
+        """What replaces its application properties."""
+        ...
+
+    @property
+    def record(self) -> bytes | None:
+        """The record anew, if more than application properties changed."""
+        ...
+
+
+class RecordReader(Protocol):
+    """What rules need to know of a record, which only the wire can read."""
+
+    def system_properties(self, record: bytes) -> Mapping[str, Any]:
+        """The properties that every message may have, by their names."""
+        ...
+
+    def user_properties(self, record: bytes) -> Mapping[str, Any]:
+        """The application properties."""
+        ...
+
+    def ttl_ms(self, record: bytes) -> int | None:
+        """The time to live that the sender gave."""
+        ...
+
+    def change(
+        self, record: bytes, user: Mapping[str, Any], removed: Iterable[str], system: Mapping[str, Any]
+    ) -> ChangedRecord:
+        """The record with an action's changes."""
         ...

@@ -11,7 +11,7 @@ from twinbus.amqp.carrier import LinkRole
 from twinbus.amqp.link import Link
 from twinbus.amqp.performatives import Coordinator
 from twinbus.amqp.types import Symbol, ULong
-from twinbus.entities.queue import Queue
+from twinbus.entities.entity import Entity
 from twinbus.gateway.cbs import CbsNode
 from twinbus.gateway.egress import Egress
 from twinbus.gateway.ingress import CREDIT, Ingress
@@ -74,50 +74,50 @@ def _attach_cbs(connection: ClientConnection, link: Link) -> None:
         link.grant(REQUEST_CREDIT)
 
 
-def _entity(connection: ClientConnection, address: Address, path: str, *rights: Rights) -> Queue:
-    """The queue, if the connection may know of it."""
+def _entity(connection: ClientConnection, address: Address, path: str, *rights: Rights) -> Entity:
+    """The entity, if the connection may know of it."""
     if not any(connection.allows(path, right) for right in rights):
         needed = " or ".join(str(right.name) for right in rights)
         raise BusError(Fault.UNAUTHORIZED, f"No valid token gives the right {needed} on '{path}'.")
-    return connection.context.namespace.queue(address.entity_path)
+    return connection.context.namespace.entity(address.entity_path)
 
 
 def _attach_management(connection: ClientConnection, link: Link, address: Address, path: str) -> None:
-    queue = _entity(connection, address, path, Rights.LISTEN, Rights.SEND)
+    entity = _entity(connection, address, path, Rights.LISTEN, Rights.SEND)
     if link.role is LinkRole.SENDER:
         link.accept()
         connection.enter(link, ReplyLink(connection, link, path))
     else:
         link.accept(max_message_size=ULong(limits.MESSAGE_BYTES_MAX * 4))
-        connection.enter(link, ManagementNode(connection, link, queue, address.subqueue, path))
+        connection.enter(link, ManagementNode(connection, link, entity, address.subqueue, path))
         link.grant(REQUEST_CREDIT)
 
 
 def _attach_sender(connection: ClientConnection, link: Link, address: Address, path: str) -> None:
-    queue = _entity(connection, address, path, Rights.SEND)
+    entity = _entity(connection, address, path, Rights.SEND)
     if address.subqueue is not SubQueue.MAIN:
         raise BusError(Fault.NOT_ALLOWED, "Nobody can send to a dead-letter queue.")
-    queue.check_may_send()
+    entity.check_may_send()
     link.accept(
         max_message_size=ULong(limits.MESSAGE_BYTES_MAX),
         properties={MAX_BATCH_PROPERTY: limits.MESSAGE_BYTES_MAX},
     )
-    connection.enter(link, Ingress(connection, link, queue, path))
+    connection.enter(link, Ingress(connection, link, entity, path))
     link.grant(CREDIT)
 
 
 def _attach_receiver(connection: ClientConnection, link: Link, address: Address, path: str) -> None:
-    queue = _entity(connection, address, path, Rights.LISTEN)
-    queue.check_may_receive()
+    entity = _entity(connection, address, path, Rights.LISTEN)
+    entity.check_may_receive()
     assert link.remote is not None
     settled = link.remote.snd_settle_mode == SND_SETTLED
     mode = ReceiveMode.RECEIVE_AND_DELETE if settled else ReceiveMode.PEEK_LOCK
     wanted = wire_sessions.read_session_filter(link.remote.source.filter)
-    has_sessions = queue.description.requires_session and address.subqueue is SubQueue.MAIN
+    has_sessions = entity.requires_session and address.subqueue is SubQueue.MAIN
     if (wanted is not None) != has_sessions:
         needs = "requires sessions: accept one" if has_sessions else "has no sessions to accept"
         raise BusError(Fault.NOT_ALLOWED, f"'{path}' {needs}.")
-    egress = Egress(connection, link, queue, address.subqueue, path, mode)
+    egress = Egress(connection, link, entity, address.subqueue, path, mode)
     if wanted is not None:
         SessionAttach(connection, link, egress, wanted.session_id).begin()
     else:

@@ -48,4 +48,4 @@ class CbsNode(RequestNode):
     def _check_entity(self, path: str) -> None:
         """A token for an entity that is not there is refused; one for the whole namespace is not about any."""
         if path:
-            self.connection.context.namespace.queue(address.parse(path).entity_path)
+            self.connection.context.namespace.entity(address.parse(path).entity_path)

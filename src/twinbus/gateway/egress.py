@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from twinbus.amqp.link import Link
 from twinbus.amqp.performatives import ACCEPTED, Accepted, Rejected
+from twinbus.entities.entity import Entity
 from twinbus.entities.mailbox import Answers, lock_error
-from twinbus.entities.queue import Queue
 from twinbus.gateway.node import Node
 from twinbus.model.errors import BusError
 from twinbus.model.message import Delivered, Origin, Outcome, ReceiveMode, Settlement
@@ -37,25 +37,25 @@ class Egress(Node):
     right = Rights.LISTEN
 
     def __init__(
-        self, connection: ClientConnection, link: Link, queue: Queue, sub_queue: int, path: str, mode: ReceiveMode
+        self, connection: ClientConnection, link: Link, entity: Entity, sub_queue: int, path: str, mode: ReceiveMode
     ) -> None:
         self.connection = connection
         self.link = link
-        self.queue = queue
+        self.entity = entity
         self.path = path
         self.mode = mode
         self.owner = connection.number
         self.holder = connection.context.next_number()
         self.session: str | None = None
         self.origin = Origin(connection.label, link.name)
-        self.mailbox = queue.mailbox(sub_queue)
+        self.mailbox = entity.mailbox(sub_queue)
         self.feed = self.mailbox.feed
         self.is_open = True
         self._context = connection.context
         self._draining = False
         self._polled = False  # The client asked since the last answer: an empty one is an operation too.
         self._unsettled = 0
-        queue.links += 1
+        entity.links += 1
 
     # What the feed asks
 
@@ -69,7 +69,7 @@ class Egress(Node):
         """Put messages on the wire."""
         link = self.link
         settled = self.mode is ReceiveMode.RECEIVE_AND_DELETE
-        self.queue.accessed_at_ms = self._context.clock.now_ms()
+        self.entity.accessed_at_ms = self._context.clock.now_ms()
         if not settled and link.credit < len(messages):
             self.feed.give_back(messages[link.credit :], self.origin)
             messages = messages[: link.credit]
@@ -110,7 +110,7 @@ class Egress(Node):
         self._end_drain()
 
     def _end_drain(self) -> None:
-        """A drain is over when nothing more is there: not while the store is asked, nor while the client reads slowly."""
+        """A drain is over when nothing more is there: not while the store is asked, or the client reads slowly."""
         if self._draining and not self.feed.is_busy(self) and not self.connection.is_paused:
             self._draining = False
             self.link.drained()
@@ -223,4 +223,4 @@ class Egress(Node):
         if self.is_open:
             self.is_open = False
             self.feed.leave(self, gives_session_back)
-            self.queue.links -= 1
+            self.entity.links -= 1

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from twinbus.amqp.link import Link
 from twinbus.amqp.performatives import ACCEPTED, Rejected
-from twinbus.entities.queue import Queue, SendResult
+from twinbus.entities.entity import Entity, SendResult
 from twinbus.gateway.node import Node
 from twinbus.model import limits
 from twinbus.model.errors import BusError, Fault
@@ -36,27 +36,27 @@ class Ingress(Node):
 
     right = Rights.SEND
 
-    def __init__(self, connection: ClientConnection, link: Link, queue: Queue, path: str) -> None:
+    def __init__(self, connection: ClientConnection, link: Link, entity: Entity, path: str) -> None:
         self.connection = connection
         self.link = link
-        self.queue = queue
+        self.entity = entity
         self.path = path
         self.origin = Origin(connection.label, link.name)
         self._context = connection.context
-        queue.links += 1
+        entity.links += 1
 
     def received(self, items: list[Delivery]) -> None:
         """Take the complete deliveries of one read."""
-        queue = self.queue
-        queue.accessed_at_ms = now_ms = self._context.clock.now_ms()
+        entity = self.entity
+        entity.accessed_at_ms = now_ms = self._context.clock.now_ms()
         refused = self._standing_refusal(now_ms)
         if refused is not None:
             for delivery_id, _, _, settled, _ in items:
                 self.refuse(delivery_id, settled, refused)
             return
-        ceiling = queue.ttl_ceiling_ms
+        ceiling = entity.ttl_ceiling_ms
         new_id = self._context.new_id
-        check = queue.check_messages if queue.description.requires_session else None
+        check = entity.check_messages if entity.requires_session else None
         units: list[list[Incoming]] = []
         ids: list[int | None] = []
         for delivery_id, _, message_format, settled, payload in items:
@@ -72,15 +72,15 @@ class Ingress(Node):
             units.append(unit)
             ids.append(None if settled else delivery_id)
         if units:
-            queue.send(units, self.origin, partial(self._stored, ids))
+            entity.send(units, self.origin, partial(self._stored, ids))
 
     def _standing_refusal(self, now_ms: int) -> BusError | None:
         """Why nothing can be accepted at the moment, if so."""
         try:
-            self.queue.check_may_send()
+            self.entity.check_may_send()
         except BusError as error:
             return error
-        pending = self.queue.pending_bytes
+        pending = self.entity.pending_bytes
         if pending > HOLD_BYTES:
             self.link.session.hold = True
         if pending > BUSY_BYTES:
@@ -99,7 +99,7 @@ class Ingress(Node):
             tracking_id = self._context.new_id()
             self._context.record_refusal(error, self.path, "pre-settled send", tracking_id)
             self._context.counters["presettled_dropped"] += 1
-            mailbox = self.queue.mailbox()
+            mailbox = self.entity.mailbox()
             self._context.namespace.note(mailbox, "send", error.fault.value, self.origin, tracking_id=tracking_id)
             return
         state = Rejected(self._context.refusal(error, self.path, "send"))
@@ -117,7 +117,7 @@ class Ingress(Node):
         self._context.counters["sends"] += len(ids)
         if accepted:
             self.link.session.settle(accepted, ACCEPTED, self.link.role)
-        if self.link.session.hold and self.queue.pending_bytes < HOLD_BYTES // 2:
+        if self.link.session.hold and self.entity.pending_bytes < HOLD_BYTES // 2:
             self.link.session.hold = False
         self._replenish()
         self.connection.mark_dirty()
@@ -128,7 +128,7 @@ class Ingress(Node):
 
     def closed(self) -> None:
         """The link is gone; what was submitted is committed all the same."""
-        self.queue.links -= 1
+        self.entity.links -= 1
 
 
 def _too_large(size: int) -> BusError:

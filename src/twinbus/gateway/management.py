@@ -10,15 +10,17 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from twinbus.amqp.link import Link
+from twinbus.entities.entity import Entity
 from twinbus.entities.mailbox import lock_error
-from twinbus.entities.queue import Queue
+from twinbus.entities.subscription import Subscription
+from twinbus.gateway import rules
 from twinbus.gateway.requests import RequestNode
 from twinbus.model import limits
 from twinbus.model.address import SubQueue
 from twinbus.model.errors import BusError, Fault
 from twinbus.model.message import Incoming, Origin, ReceiveMode, Settlement
 from twinbus.model.security import Rights
-from twinbus.wire import conditions, operations
+from twinbus.wire import conditions, operations, rule_list
 from twinbus.wire import management as wire
 from twinbus.wire import message as wire_message
 
@@ -31,12 +33,14 @@ Body = dict[str, Any] | None  # None: nothing to report (204).
 class ManagementNode(RequestNode):
     """Serves the requests that one link brings for one entity."""
 
-    def __init__(self, connection: ClientConnection, link: Link, queue: Queue, sub_queue: SubQueue, path: str) -> None:
+    def __init__(
+        self, connection: ClientConnection, link: Link, entity: Entity, sub_queue: SubQueue, path: str
+    ) -> None:
         super().__init__(connection, link, path)
-        self.queue = queue
-        self.mailbox = queue.mailbox(sub_queue)
+        self.entity = entity
+        self.mailbox = entity.mailbox(sub_queue)
         self.origin = Origin(connection.label, link.name)
-        self._has_sessions = queue.description.requires_session and sub_queue is SubQueue.MAIN
+        self._has_sessions = entity.requires_session and sub_queue is SubQueue.MAIN
         # The path without its last segment, which is the node itself: refusals name the entity.
         self._entity_path = path.rpartition("/")[0]
 
@@ -47,7 +51,7 @@ class ManagementNode(RequestNode):
     async def serve(self, request: wire.Request) -> bytes:
         """Carry out one operation and encode its answer."""
         context = self.connection.context
-        self.queue.accessed_at_ms = context.clock.now_ms()
+        self.entity.accessed_at_ms = context.clock.now_ms()
         try:
             operation = operations.read_operation(request)
             right, method, noted = _OPERATIONS[type(operation)]
@@ -55,7 +59,7 @@ class ManagementNode(RequestNode):
             if not self.connection.allows(self.path, right):
                 raise BusError(Fault.UNAUTHORIZED, f"No valid token gives the right {right.name} here.")
             if right is Rights.LISTEN:
-                self.queue.check_may_receive()
+                self.entity.check_may_receive()
             body = await method(self, operation)
         except BusError as error:
             return self._failure(request, lock_error(error, self._has_sessions))
@@ -109,7 +113,7 @@ class ManagementNode(RequestNode):
         return {}
 
     async def schedule(self, asked: operations.ScheduleMessages) -> Body:
-        self.queue.check_may_send()
+        self.entity.check_may_send()
         unit: list[Incoming] = []
         for payload in asked.messages:
             if len(payload) > limits.MESSAGE_BYTES_MAX:
@@ -117,12 +121,12 @@ class ManagementNode(RequestNode):
                     Fault.MESSAGE_TOO_LARGE, f"A scheduled message has {len(payload)} bytes; that is too many."
                 )
             unit += wire_message.read(
-                payload, 0, ttl_ceiling_ms=self.queue.ttl_ceiling_ms, new_id=self.connection.context.new_id
+                payload, 0, ttl_ceiling_ms=self.entity.ttl_ceiling_ms, new_id=self.connection.context.new_id
             )
         if any(message.due_at_ms is None for message in unit):
             raise BusError(Fault.ARGUMENT, "A scheduled message needs x-opt-scheduled-enqueue-time.")
-        self.queue.check_messages(unit)
-        return operations.sequence_numbers(await self.queue.send_unit(unit, self.origin))
+        self.entity.check_messages(unit)
+        return operations.sequence_numbers(await self.entity.send_unit(unit, self.origin))
 
     async def cancel_scheduled(self, asked: operations.CancelScheduled) -> Body:
         await self.mailbox.cancel_scheduled(asked.sequence_numbers, self.origin)
@@ -146,6 +150,23 @@ class ManagementNode(RequestNode):
         found = await self.mailbox.list_sessions(asked.updated_after_ms, asked.skip, asked.limit, self.origin)
         return operations.session_ids(asked.skip + len(found), found) if found else None
 
+    async def add_rule(self, asked: operations.AddRule) -> Body:
+        await self.connection.context.namespace.put_rule(self._subscription(), rules.from_wire(asked))
+        return {}
+
+    async def remove_rule(self, asked: operations.RemoveRule) -> Body:
+        await self.connection.context.namespace.remove_rule(self._subscription(), asked.name)
+        return {}
+
+    async def enumerate_rules(self, asked: operations.EnumerateRules) -> Body:
+        found = self._subscription().rules[asked.skip : asked.skip + asked.limit]
+        return rule_list.rules(rules.to_wire(rule) for rule in found) if found else None
+
+    def _subscription(self) -> Subscription:
+        if not isinstance(self.entity, Subscription):
+            raise BusError(Fault.NOT_ALLOWED, f"'{self._entity_path}' is not a subscription and has no rules.")
+        return self.entity
+
     async def delete_batch(self, asked: operations.DeleteMessages) -> Body:
         limit = min(asked.limit, limits.DELETE_COUNT_MAX)
         return operations.deleted(await self.mailbox.delete_batch(limit, asked.before_ms, self.origin))
@@ -168,5 +189,9 @@ _OPERATIONS: dict[type, _Entry] = {
     operations.GetSessionState: _Entry(Rights.LISTEN, ManagementNode.get_session_state, "get_session_state"),
     operations.SetSessionState: _Entry(Rights.LISTEN, ManagementNode.set_session_state, ""),
     operations.ListSessions: _Entry(Rights.LISTEN, ManagementNode.list_sessions, "list_sessions"),
+    # The official client's rule manager promises that Listen is enough here; the administration API wants Manage.
+    operations.AddRule: _Entry(Rights.LISTEN, ManagementNode.add_rule, "manage"),
+    operations.RemoveRule: _Entry(Rights.LISTEN, ManagementNode.remove_rule, "manage"),
+    operations.EnumerateRules: _Entry(Rights.LISTEN, ManagementNode.enumerate_rules, "manage"),
     operations.DeleteMessages: _Entry(Rights.LISTEN, ManagementNode.delete_batch, ""),
 }

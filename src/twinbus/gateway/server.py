@@ -13,8 +13,8 @@ from twinbus.amqp.conditions import CONNECTION_FORCED
 from twinbus.amqp.performatives import Error
 from twinbus.amqp.settings import Settings
 from twinbus.amqp.types import Symbol
+from twinbus.entities.entity import Entity
 from twinbus.entities.namespace import Namespace
-from twinbus.entities.queue import Queue
 from twinbus.gateway.connection import ClientConnection
 from twinbus.gateway.context import Context
 from twinbus.gateway.egress import Egress
@@ -93,20 +93,20 @@ class Gateway:
 
     # Changes of the catalog
 
-    def _entity_deleted(self, queue: Queue) -> None:
-        gone = BusError(Fault.ENTITY_DELETED, f"The messaging entity '{queue.name}' was deleted.")
-        self._end_links(queue, gone, (Ingress, Egress))
+    def _entity_deleted(self, entity: Entity) -> None:
+        gone = BusError(Fault.ENTITY_DELETED, f"The messaging entity '{entity.path}' was deleted.")
+        self._end_links(entity, gone, (Ingress, Egress))
 
-    def _entity_changed(self, queue: Queue) -> None:
-        """Receivers of a queue that no longer serves them are told; senders learn it with their next message."""
-        if not queue.description.status.may_receive:
-            disabled = BusError(Fault.ENTITY_DISABLED, f"Queue '{queue.name}' is {queue.description.status.value}.")
-            self._end_links(queue, disabled, (Egress,))
+    def _entity_changed(self, entity: Entity) -> None:
+        """Receivers of an entity that no longer serves them are told; senders learn it with their next message."""
+        if not entity.status.may_receive:
+            disabled = BusError(Fault.ENTITY_DISABLED, f"{entity.kind} '{entity.path}' is {entity.status.value}.")
+            self._end_links(entity, disabled, (Egress,))
 
-    def _end_links(self, queue: Queue, error: BusError, kinds: tuple[type, ...]) -> None:
+    def _end_links(self, entity: Entity, error: BusError, kinds: tuple[type, ...]) -> None:
         for connection in list(self.connections):
             for link, node in list(connection.nodes.items()):
-                if isinstance(node, kinds) and getattr(node, "queue", None) is queue:
+                if isinstance(node, kinds) and getattr(node, "entity", None) is entity:
                     connection.detach(link, error, node.path)
 
     def _rules_changed(self) -> None:

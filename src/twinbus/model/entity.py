@@ -79,19 +79,31 @@ class QueueDescription:
     updated_at_ms: int = 0
 
 
-def _between(value: int, least: int, most: int, what: str) -> None:
+def check_between(value: int, least: int, most: int, what: str) -> None:
+    """Refuse a number outside of its bounds."""
     if not least <= value <= most:
         raise BusError(Fault.ARGUMENT, f"{what} must be between {least} and {most}, not {value}.")
+
+
+def check_unoffered(wanted: dict[str, bool]) -> None:
+    """Refuse what Service Bus has and this version has not, rather than pretend."""
+    for name, is_wanted in wanted.items():
+        if is_wanted:
+            raise BusError(Fault.NOT_IMPLEMENTED, f"{name} is not offered by this version of Twinbus.")
 
 
 def check_queue(queue: QueueDescription) -> None:
     """Refuse a description that no queue can have."""
     check_entity_name(queue.name)
-    _between(queue.lock_duration_ms, limits.LOCK_DURATION_MS_MIN, limits.LOCK_DURATION_MS_MAX, "LockDuration in ms")
-    _between(queue.max_delivery_count, 1, limits.DELIVERY_COUNT_MAX, "MaxDeliveryCount")
-    _between(queue.default_ttl_ms, limits.TTL_MS_MIN, limits.UNLIMITED_MS, "DefaultMessageTimeToLive in ms")
-    _between(queue.auto_delete_on_idle_ms, limits.AUTO_DELETE_MS_MIN, limits.UNLIMITED_MS, "AutoDeleteOnIdle in ms")
-    _between(
+    check_between(
+        queue.lock_duration_ms, limits.LOCK_DURATION_MS_MIN, limits.LOCK_DURATION_MS_MAX, "LockDuration in ms"
+    )
+    check_between(queue.max_delivery_count, 1, limits.DELIVERY_COUNT_MAX, "MaxDeliveryCount")
+    check_between(queue.default_ttl_ms, limits.TTL_MS_MIN, limits.UNLIMITED_MS, "DefaultMessageTimeToLive in ms")
+    check_between(
+        queue.auto_delete_on_idle_ms, limits.AUTO_DELETE_MS_MIN, limits.UNLIMITED_MS, "AutoDeleteOnIdle in ms"
+    )
+    check_between(
         queue.duplicate_window_ms,
         limits.DUPLICATE_WINDOW_MS_MIN,
         limits.DUPLICATE_WINDOW_MS_MAX,
@@ -103,13 +115,13 @@ def check_queue(queue: QueueDescription) -> None:
         raise BusError(Fault.ARGUMENT, f"UserMetadata has at most {limits.USER_METADATA_CHARS_MAX} characters.")
     if queue.max_message_size_kb is not None:
         raise BusError(Fault.ARGUMENT, "MaxMessageSizeInKilobytes can be set in a Premium namespace only.")
-    for unavailable, wanted in (
-        ("ForwardTo", queue.forward_to is not None),
-        ("ForwardDeadLetteredMessagesTo", queue.forward_dead_letters_to is not None),
-        ("EnablePartitioning", queue.partitioned),
-    ):
-        if wanted:
-            raise BusError(Fault.NOT_IMPLEMENTED, f"{unavailable} is not offered by this version of Twinbus.")
+    check_unoffered(
+        {
+            "ForwardTo": queue.forward_to is not None,
+            "ForwardDeadLetteredMessagesTo": queue.forward_dead_letters_to is not None,
+            "EnablePartitioning": queue.partitioned,
+        }
+    )
     check_rules(queue.authorization_rules)
 
 

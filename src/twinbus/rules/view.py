@@ -84,7 +84,8 @@ def folded(properties: Properties) -> dict[str, Any]:
     return by_name
 
 
-def _no_ids() -> UUID:
+def no_ids() -> UUID:
+    """For whoever has no source of randomness."""
     raise FilterError("newid() is not available here.")
 
 
@@ -105,7 +106,7 @@ class MessageView:
         self,
         system: Properties | Callable[[], Properties],
         user: Properties | Callable[[], Properties],
-        new_id: Callable[[], UUID] = _no_ids,
+        new_id: Callable[[], UUID] = no_ids,
     ) -> None:
         self._system = system
         self._user = user

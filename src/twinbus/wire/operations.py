@@ -92,6 +92,28 @@ class ListSessions(NamedTuple):
     limit: int
 
 
+class AddRule(NamedTuple):
+    """add-rule: one of the two filters is given, or neither for one that takes everything"""
+
+    name: str
+    sql_filter: str | None
+    correlation_filter: dict[str, Any] | None  # By the wire's names of the conditions.
+    sql_action: str | None
+
+
+class RemoveRule(NamedTuple):
+    """remove-rule"""
+
+    name: str
+
+
+class EnumerateRules(NamedTuple):
+    """enumerate-rules"""
+
+    skip: int
+    limit: int
+
+
 class DeleteMessages(NamedTuple):
     """batch-delete-messages"""
 
@@ -110,6 +132,9 @@ Operation = (
     | GetSessionState
     | SetSessionState
     | ListSessions
+    | AddRule
+    | RemoveRule
+    | EnumerateRules
     | DeleteMessages
 )
 
@@ -190,6 +215,43 @@ def _set_session_state(body: Body) -> SetSessionState:
     return SetSessionState(_needed_session(body), None if state is None else bytes(state))
 
 
+def _add_rule(body: Body) -> AddRule:
+    description = body.get("rule-description")
+    if not isinstance(description, dict):
+        raise _wrong("rule-description", "a map")
+    parts = {str(key): value for key, value in description.items() if value is not None}
+    correlation = parts.get("correlation-filter")
+    if correlation is not None and not isinstance(correlation, dict):
+        raise _wrong("correlation-filter", "a map")
+    return AddRule(
+        _rule_name(body),
+        _expression(parts, "sql-filter"),
+        None if correlation is None else {str(key): value for key, value in correlation.items()},
+        _expression(parts, "sql-rule-action"),
+    )
+
+
+def _expression(parts: Body, key: str) -> str | None:
+    part = parts.get(key)
+    if part is None:
+        return None
+    expression = (
+        {str(name): value for name, value in part.items()}.get("expression") if isinstance(part, dict) else None
+    )
+    if expression is None and key == "sql-rule-action":
+        return None
+    if not isinstance(expression, str):
+        raise _wrong(key, "a map with an expression")
+    return str(expression)
+
+
+def _rule_name(body: Body) -> str:
+    name = body.get("rule-name")
+    if not isinstance(name, str):
+        raise _wrong("rule-name", "a string")
+    return str(name)
+
+
 _READERS: dict[str, Callable[[Body], Operation]] = {
     "com.microsoft:renew-lock": _renew_locks,
     "com.microsoft:peek-message": _peek_messages,
@@ -201,6 +263,9 @@ _READERS: dict[str, Callable[[Body], Operation]] = {
     "com.microsoft:get-session-state": lambda body: GetSessionState(_needed_session(body)),
     "com.microsoft:set-session-state": _set_session_state,
     "com.microsoft:get-message-sessions": _list_sessions,
+    "com.microsoft:add-rule": _add_rule,
+    "com.microsoft:remove-rule": lambda body: RemoveRule(_rule_name(body)),
+    "com.microsoft:enumerate-rules": lambda body: EnumerateRules(_integer(body, "skip"), _positive(body, "top")),
     "com.microsoft:batch-delete-messages": lambda body: DeleteMessages(
         _positive(body, "message-count"), _integer(body, "enqueued-time-utc", minimum=None)
     ),

@@ -5,7 +5,7 @@ Values that nobody changes keep their encoding. When changes are made is left to
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from twinbus.amqp import codec
@@ -46,6 +46,17 @@ def merge(bare: bytes, overlay: bytes | None, changes: Mapping[Any, Any]) -> byt
     if len(section) > MAX_PROPERTIES_BYTES:
         raise BusError(Fault.ARGUMENT, f"The application properties would be larger than {MAX_PROPERTIES_BYTES} bytes.")
     return section
+
+
+def changed_section(bare: bytes, changes: Mapping[str, Any], removed: Iterable[str]) -> bytes | None:
+    """The application-properties section after changes and removals; None where nothing changes."""
+    gone = set(removed)
+    if not changes and not gone:
+        return None
+    section = merge(bare, None, changes)
+    if not gone:
+        return section
+    return _encoded({name: entry for name, entry in _entries(section).items() if name not in gone})
 
 
 def with_dead_letter(bare: bytes, overlay: bytes | None, reason: str | None, description: str | None) -> bytes:

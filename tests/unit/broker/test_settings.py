@@ -11,6 +11,7 @@ import pytest
 from twinbus.broker.settings import Settings, SettingsError, from_file
 from twinbus.model.entity import EntityStatus, QueueDescription
 from twinbus.model.limits import UNLIMITED_MS
+from twinbus.rules.description import CorrelationFilter, RuleDescription, SqlAction, SqlFilter
 
 
 def toml(directory: Path, text: str) -> Settings:
@@ -254,10 +255,73 @@ class TestEmulatorFile:
         assert (first.max_delivery_count, first.forward_to) == (3, None)
         assert (second.name, second.default_ttl_ms) == ("bare", UNLIMITED_MS)
 
-    def test_topics_are_refused_rather_than_left_out(self, tmp_path: Path) -> None:
+    def test_topics_are_read_with_their_rules(self, tmp_path: Path) -> None:
         document = json.loads(json.dumps(self.DOCUMENT))
-        document["UserConfig"]["Namespaces"][0]["Topics"] = [{"Name": "topic.1"}]
-        with pytest.raises(SettingsError, match="topics are not offered"):
+        document["UserConfig"]["Namespaces"][0]["Topics"] = [
+            {
+                "Name": "topic.1",
+                "Properties": {"DefaultMessageTimeToLive": "PT1H", "RequiresDuplicateDetection": False},
+                "Subscriptions": [
+                    {
+                        "Name": "subscription.1",
+                        "Properties": {"LockDuration": "PT1M", "ForwardTo": "", "MaxDeliveryCount": 3},
+                        "Rules": [
+                            {
+                                "Name": "by-properties",
+                                "Properties": {
+                                    "FilterType": "Correlation",
+                                    "CorrelationFilter": {
+                                        "ContentType": "text",
+                                        "Label": "s",
+                                        "Properties": {"a": "b"},
+                                    },
+                                },
+                            },
+                            {
+                                "Name": "by-sql",
+                                "Properties": {
+                                    "FilterType": "Sql",
+                                    "SqlFilter": {"SqlExpression": "sys.MessageId = '1' AND p = 'v'"},
+                                    "Action": {"SqlExpression": "SET sys.To = 'Entity'"},
+                                },
+                            },
+                        ],
+                    },
+                    {"Name": "subscription.2"},
+                ],
+            }
+        ]
+        (topic,) = emulator(tmp_path, document).topics
+        assert (topic.description.name, topic.description.default_ttl_ms) == ("topic.1", 3_600_000)
+        first, second = topic.subscriptions
+        assert (first.description.path, first.description.max_delivery_count) == (
+            "topic.1/Subscriptions/subscription.1",
+            3,
+        )
+        assert first.rules == [
+            RuleDescription(
+                "by-properties", CorrelationFilter(content_type="text", subject="s", properties={"a": "b"})
+            ),
+            RuleDescription("by-sql", SqlFilter("sys.MessageId = '1' AND p = 'v'"), SqlAction("SET sys.To = 'Entity'")),
+        ]
+        assert second.rules is None
+
+    @pytest.mark.parametrize(
+        ("rule", "complaint"),
+        [
+            ({"FilterType": "Magic"}, "unknown FilterType 'Magic'"),
+            ({"FilterType": "Sql", "SqlFilter": {"SqlExpression": "color ="}}, "subscription 's'"),
+            ({"FilterType": "Correlation", "CorrelationFilter": {"Colour": "red"}}, "unknown condition 'Colour'"),
+            ({"FilterType": "Sql", "Extra": 1}, "unknown property 'Extra'"),
+        ],
+    )
+    def test_a_rule_that_cannot_be_is_refused_by_name(
+        self, tmp_path: Path, rule: dict[str, object], complaint: str
+    ) -> None:
+        document = json.loads(json.dumps(self.DOCUMENT))
+        subscription = {"Name": "s", "Rules": [{"Name": "r", "Properties": rule}]}
+        document["UserConfig"]["Namespaces"][0]["Topics"] = [{"Name": "t", "Subscriptions": [subscription]}]
+        with pytest.raises(SettingsError, match=complaint):
             emulator(tmp_path, document)
 
     def test_no_topics_are_no_topics(self, tmp_path: Path) -> None:
@@ -289,3 +353,48 @@ class TestEmulatorFile:
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"missing\.toml cannot be read: No such file"):
         from_file(tmp_path / "missing.toml")
+
+
+class TestTopicsInToml:
+    TEXT = """
+        [[topics]]
+        Name = "events"
+        RequiresDuplicateDetection = true
+
+        [[topics.subscriptions]]
+        Name = "audit"
+
+        [[topics.subscriptions]]
+        Name = "red"
+        RequiresSession = true
+
+        [[topics.subscriptions.rules]]
+        Name = "red"
+        SqlFilter = "color = 'red'"
+        Action = "SET seen = 'yes'"
+    """
+
+    def test_topics_subscriptions_and_rules_are_read(self, tmp_path: Path) -> None:
+        path = tmp_path / "twinbus.toml"
+        path.write_text(self.TEXT)
+        (topic,) = from_file(path).topics
+        assert topic.description.requires_duplicate_detection
+        audit, red = topic.subscriptions
+        assert audit.rules is None
+        assert red.description.requires_session
+        assert red.rules == [RuleDescription("red", SqlFilter("color = 'red'"), SqlAction("SET seen = 'yes'"))]
+
+    @pytest.mark.parametrize(
+        ("old", "new", "complaint"),
+        [
+            ("color = 'red'", "color = ", "topic 'events': subscription 'red'"),
+            ('Name = "audit"', 'Title = "audit"', "a subscription has no Name"),
+            ("RequiresSession = true", "RequiresSession = 'true'", "'RequiresSession' must be true or false"),
+            ("RequiresDuplicateDetection = true", "LockDuration = 'PT30S'", "unknown property 'LockDuration'"),
+        ],
+    )
+    def test_what_is_wrong_is_said_with_the_entity(self, tmp_path: Path, old: str, new: str, complaint: str) -> None:
+        path = tmp_path / "twinbus.toml"
+        path.write_text(self.TEXT.replace(old, new))
+        with pytest.raises(SettingsError, match=complaint):
+            from_file(path)

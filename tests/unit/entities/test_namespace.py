@@ -29,6 +29,7 @@ from twinbus.store.commands import (
     Note,
     Record,
 )
+from twinbus.wire import view
 
 ORIGIN = Origin("connection-1")
 READER = AuthorizationRule("reader", "a", "b", Rights.LISTEN)
@@ -37,7 +38,7 @@ WRITER = AuthorizationRule("writer", "c", "d", Rights.SEND)
 
 @pytest.fixture
 def namespace(clock: Any, stores: list[Any], catalog: Any) -> Namespace:
-    return Namespace("test", clock, stores, catalog)
+    return Namespace("test", clock, stores, catalog, view)
 
 
 def described(name: str, **settings: Any) -> QueueDescription:
@@ -128,7 +129,7 @@ class TestCreate:
     async def test_a_deleted_queue_makes_room_on_its_store(self, namespace: Namespace) -> None:
         for n in range(4):
             await namespace.create_queue(described(f"q{n}"))
-        await namespace.delete_queue("q2")
+        await namespace.delete_entity("q2")
         assert (await namespace.create_queue(described("again"))).store_index == 2
 
     async def test_a_namespace_is_full_at_its_limit(
@@ -215,7 +216,7 @@ class TestDelete:
         told: list[Queue] = []
         namespace.on_deleted.append(told.append)
         catalog.open.clear()
-        task = await started(namespace.delete_queue("ORDERS"))
+        task = await started(namespace.delete_entity("ORDERS"))
         assert namespace.find("orders") is None
         assert told == [queue]
         assert stores[0].all(Drop) == []
@@ -229,7 +230,7 @@ class TestDelete:
     ) -> None:
         first = await namespace.create_queue(described("orders"))
         stores[0].open.clear()
-        task = await started(namespace.delete_queue("orders"))
+        task = await started(namespace.delete_entity("orders"))
         with pytest.raises(BusError) as refused:
             await namespace.create_queue(described("orders"))
         assert refused.value.fault is Fault.ENTITY_EXISTS
@@ -241,7 +242,7 @@ class TestDelete:
     async def test_of_two_deletions_at_once_one_finds_nothing(self, namespace: Namespace) -> None:
         await namespace.create_queue(described("orders"))
         results = await asyncio.gather(
-            namespace.delete_queue("orders"), namespace.delete_queue("orders"), return_exceptions=True
+            namespace.delete_entity("orders"), namespace.delete_entity("orders"), return_exceptions=True
         )
         assert results[0] is None
         assert isinstance(results[1], BusError)
@@ -253,7 +254,7 @@ class TestDelete:
         await namespace.create_queue(described("orders"))
         catalog.open.clear()
         update = await started(namespace.update_queue(described("orders", max_delivery_count=3)))
-        deletion = await started(namespace.delete_queue("orders"))
+        deletion = await started(namespace.delete_entity("orders"))
         catalog.open.set()
         await asyncio.gather(update, deletion, return_exceptions=True)
         assert namespace.find("orders") is None
@@ -289,8 +290,8 @@ class TestLoad:
         await namespace.set_rules([READER])
         for name in ("a", "B", "c"):
             await namespace.create_queue(described(name, authorization_rules=(WRITER,)))
-        await namespace.delete_queue("a")
-        again = Namespace("test", clock, stores, catalog)
+        await namespace.delete_entity("a")
+        again = Namespace("test", clock, stores, catalog, view)
         again.load(catalog.meta, catalog.rows.values())
         assert [(q.id, q.store_index, q.description) for q in again.queues()] == [
             (q.id, q.store_index, q.description) for q in namespace.queues()
@@ -361,7 +362,7 @@ class TestHints:
     ) -> None:
         number = queue.number()
         namespace.hinted(Hints({number, 4000}, {number: {"s"}, 4000: {"s"}}, [(4000, "s", 1)]))
-        await namespace.delete_queue("orders")
+        await namespace.delete_entity("orders")
         stores[0].commands.clear()
         namespace.hinted(Hints({number}, {number: {"s"}}, [(number, "s", 1)]))
         assert stores[0].commands == []

@@ -159,7 +159,7 @@ def test_what_is_missing_or_mistyped_is_an_argument_error(name: str, body: dict[
 
 def test_an_operation_that_is_not_offered() -> None:
     with pytest.raises(BusError) as caught:
-        operation("add-rule", {})
+        operation("rename-rule", {})
     assert caught.value.fault is Fault.NOT_IMPLEMENTED
 
 

@@ -1,0 +1,157 @@
+"""Which entities exist and which policies guard them: doors look things up here and are told of changes.
+
+Keeps the list in memory; `namespace` changes it and makes the changes durable. Messages pass through the entities.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from twinbus.entities.entity import Entity
+from twinbus.entities.feed import Feed
+from twinbus.entities.mailbox import Mailbox
+from twinbus.entities.ports import StorePort
+from twinbus.entities.queue import Queue
+from twinbus.entities.subscription import Subscription
+from twinbus.entities.topic import Topic
+from twinbus.model.clock import Clock
+from twinbus.model.errors import BusError, Fault
+from twinbus.model.message import Origin
+from twinbus.model.security import AuthorizationRule
+from twinbus.store.commands import Drop, DropLocks, Hints, Note, Record
+
+SUBSCRIPTIONS = "/subscriptions/"
+
+
+class Registry:
+    """All entities of one namespace, and what happens to them."""
+
+    def __init__(self, name: str, clock: Clock, stores: Sequence[StorePort]) -> None:
+        self.name = name
+        self.clock = clock
+        self.stores = stores
+        self.rules: tuple[AuthorizationRule, ...] = ()
+        self.started_at_ms = clock.now_ms()
+        self.created_at_ms = self.started_at_ms
+        self._entities: dict[str, Queue | Topic] = {}  # By lower-case name; subscriptions are with their topics.
+        self._by_id: dict[int, Entity] = {}
+        self._notes: list[tuple[int, Note]] = []
+        self.on_changed: list[Callable[[Entity], None]] = []  # The description was updated.
+        self.on_deleted: list[Callable[[Entity], None]] = []
+        self.on_rules_changed: list[Callable[[], None]] = []
+
+    # Looking up
+
+    def find(self, path: str) -> Queue | Topic | Subscription | None:
+        """The entity of that name, whatever its case; `topic/Subscriptions/name` for a subscription."""
+        key = path.lower()
+        found = self._entities.get(key)
+        if found is None and SUBSCRIPTIONS in key:
+            topic_name, _, name = key.rpartition(SUBSCRIPTIONS)
+            topic = self._entities.get(topic_name)
+            return topic.subscription(name) if isinstance(topic, Topic) else None
+        return found
+
+    def entity(self, path: str) -> Queue | Topic | Subscription:
+        """The entity of that name, or the fault that it does not exist."""
+        found = self.find(path)
+        if found is None:
+            raise BusError(Fault.ENTITY_NOT_FOUND, f"The messaging entity '{path}' could not be found.")
+        return found
+
+    def queue(self, path: str) -> Queue:
+        """The queue of that name."""
+        found = self.entity(path)
+        if not isinstance(found, Queue):
+            raise BusError(
+                Fault.ENTITY_NOT_FOUND, f"The messaging entity '{path}' could not be found among the queues."
+            )
+        return found
+
+    def topic(self, path: str) -> Topic:
+        """The topic of that name."""
+        found = self.entity(path)
+        if not isinstance(found, Topic):
+            raise BusError(
+                Fault.ENTITY_NOT_FOUND, f"The messaging entity '{path}' could not be found among the topics."
+            )
+        return found
+
+    def queues(self) -> list[Queue]:
+        """All queues, by name."""
+        return [entity for _, entity in sorted(self._entities.items()) if isinstance(entity, Queue)]
+
+    def topics(self) -> list[Topic]:
+        """All topics, by name."""
+        return [entity for _, entity in sorted(self._entities.items()) if isinstance(entity, Topic)]
+
+    def entities(self) -> list[Entity]:
+        """Everything with a number, subscriptions included."""
+        return list(self._by_id.values())
+
+    def rules_for(self, path: str) -> list[AuthorizationRule]:
+        """The policies that can grant something on a path: the namespace's and the entity's own (or its topic's)."""
+        entity = self.find(path)
+        if isinstance(entity, Subscription):
+            entity = entity.topic
+        return [*self.rules, *(entity.description.authorization_rules if entity is not None else ())]
+
+    # What the stores say
+
+    def hinted(self, hints: Hints) -> None:
+        """A commit may have made messages or sessions available, or ended session locks: wake who waits."""
+        for number in hints.ready:
+            if feed := self._feed(number):
+                feed.wake()
+        for number, sessions in hints.sessions.items():
+            if feed := self._feed(number):
+                feed.wake_sessions(sessions)
+        for number, session, holder in hints.lost_sessions:
+            if feed := self._feed(number):
+                lost = BusError(Fault.SESSION_LOCK_LOST, f"The lock of session '{session}' has ended.")
+                feed.session_lost(session, holder, lost)
+
+    def _feed(self, number: int) -> Feed | None:
+        """The feed of a queue that somebody has asked for; hints about others interest nobody."""
+        entity = self._by_id.get(number >> 2)
+        mailbox = entity.mailboxes.get(number & 3) if entity is not None else None
+        return None if mailbox is None else mailbox.feed
+
+    # What changes nothing but counts
+
+    def note(
+        self,
+        mailbox: Mailbox,
+        operation: str,
+        outcome: str,
+        origin: Origin,
+        *,
+        message_id: str = "",
+        size: int = 0,
+        count: int = 1,
+        tracking_id: str = "",
+    ) -> None:
+        """Keep an entry for the journal until the next flush."""
+        note = Note(operation, mailbox.number, outcome, message_id, size, count, origin.connection, tracking_id)
+        self._notes.append((mailbox.store_index, note))
+
+    def drop_locks(self, owner: int, origin: Origin) -> None:
+        """A connection broke off: its message locks and sessions fall, in every store."""
+        for store in self.stores:
+            store.submit(DropLocks(queue=0, origin=origin, owner=owner))
+
+    def flush_notes(self) -> None:
+        """Hand the collected entries to their stores; the broker calls this at least once a second."""
+        notes, self._notes = self._notes, []
+        for index, store in enumerate(self.stores):
+            mine = [note for where, note in notes if where == index]
+            if mine:
+                store.submit(Record(queue=mine[0].queue, notes=mine))
+
+    def drop_orphans(self, held: Sequence[Sequence[int]]) -> None:
+        """Have each store free what the catalog does not know: a deletion or a creation was interrupted."""
+        for index, entities in enumerate(held):
+            for entity in entities:
+                known = self._by_id.get(entity)
+                if known is None or known.store_index != index:
+                    self.stores[index].submit(Drop(queue=entity * 4))
