@@ -18,9 +18,7 @@ DEAD = ServiceBusSubQueue.DEAD_LETTER
 SECOND = datetime.timedelta(seconds=1)
 
 
-@pytest.mark.feature("time-to-live")
-@both
-async def test_messages_expire_without_any_receiver(bus: Bus, new_queue: NewQueue, broker: BrokerProcess) -> None:
+async def expires_without_any_receiver(bus: Bus, new_queue: NewQueue, broker: BrokerProcess) -> None:
     """Four queues wait for the same second: with and without dead-lettering, by message and by queue."""
     by_message, dropped = new_queue(DeadLetteringOnMessageExpiration=True), new_queue()
     by_queue = new_queue(DefaultMessageTimeToLive="PT1S", DeadLetteringOnMessageExpiration=True)
@@ -48,11 +46,7 @@ async def test_messages_expire_without_any_receiver(bus: Bus, new_queue: NewQueu
         await receiver.complete_message(message)
 
 
-@pytest.mark.feature("time-to-live")
-@both
-async def test_a_locked_message_is_not_expired_under_its_holder(
-    bus: Bus, new_queue: NewQueue, broker: BrokerProcess
-) -> None:
+async def is_not_expired_under_its_holder(bus: Bus, new_queue: NewQueue, broker: BrokerProcess) -> None:
     queue = new_queue(DeadLetteringOnMessageExpiration=True)
     async with together(bus.sender(queue), bus.receiver(queue)) as (sender, receiver):
         await sender.send_messages([ServiceBusMessage(body, time_to_live=SECOND) for body in ("done", "given back")])
@@ -65,11 +59,7 @@ async def test_a_locked_message_is_not_expired_under_its_holder(
     await until(lambda: broker.count(queue, "DeadLetterMessageCount") == 1, "dead-lettering", 15)
 
 
-@pytest.mark.feature("time-to-live")
-@both
-async def test_the_time_to_live_of_a_scheduled_message_begins_when_it_becomes_visible(
-    bus: Bus, new_queue: NewQueue
-) -> None:
+async def begins_when_a_scheduled_message_becomes_visible(bus: Bus, new_queue: NewQueue) -> None:
     queue = new_queue()
     due = datetime.datetime.now(datetime.UTC) + 2.5 * SECOND
     message = ServiceBusMessage("m", time_to_live=2 * SECOND, scheduled_enqueue_time_utc=due)
@@ -78,6 +68,16 @@ async def test_the_time_to_live_of_a_scheduled_message_begins_when_it_becomes_vi
         received = await receive_one(receiver)
         assert received.expires_at_utc == received.enqueued_time_utc + 2 * SECOND
         await receiver.complete_message(received)
+
+
+@pytest.mark.feature("time-to-live")
+@both
+async def test_time_to_live(bus: Bus, new_queue: NewQueue, broker: BrokerProcess) -> None:
+    await asyncio.gather(
+        expires_without_any_receiver(bus, new_queue, broker),
+        is_not_expired_under_its_holder(bus, new_queue, broker),
+        begins_when_a_scheduled_message_becomes_visible(bus, new_queue),
+    )
 
 
 @pytest.mark.feature("duplicate-detection")
@@ -116,13 +116,3 @@ async def test_without_duplicate_detection_the_same_id_is_stored_twice(
     queue = new_queue()
     await bus.send(queue, ServiceBusMessage("1", message_id="a"), ServiceBusMessage("2", message_id="a"))
     assert broker.count(queue) == 2
-
-
-@pytest.mark.feature("duplicate-detection")
-@both
-async def test_ids_are_remembered_over_a_restart(bus: Bus, new_queue: NewQueue, broker: BrokerProcess) -> None:
-    queue = new_queue(RequiresDuplicateDetection=True, DuplicateDetectionHistoryTimeWindow="PT1M")
-    await bus.send(queue, ServiceBusMessage("first", message_id="a"))
-    await bus.once(broker.restart)
-    await bus.send(queue, ServiceBusMessage("second", message_id="a"))
-    assert broker.count(queue) == 1

@@ -109,25 +109,6 @@ async def test_connection_broken_off(bus: Bus, new_queue: NewQueue, broker: Brok
 
 
 @both
-@pytest.mark.parametrize("how", ["restarted", "killed"])
-async def test_the_broker_ended_and_came_back(bus: Bus, new_queue: NewQueue, broker: BrokerProcess, how: str) -> None:
-    queue = new_queue()
-    await send_numbers(bus, queue, len(LATE))
-
-    def kill_and_start() -> None:
-        broker.kill()
-        broker.start()
-
-    async with bus.receiver(queue) as receiver:
-        old = await receive(receiver, len(LATE))
-        await bus.once(broker.restart if how == "restarted" else kill_and_start)
-        async with bus.receiver(queue) as other:
-            newer = await delivered_again(other, len(LATE))
-            await all_are_too_late(receiver, old)
-            await complete_all(other, newer, queue, broker)
-
-
-@both
 async def test_a_sender_whose_connection_broke_off_goes_on_by_itself(
     bus: Bus, new_queue: NewQueue, broker: BrokerProcess
 ) -> None:

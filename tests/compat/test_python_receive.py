@@ -148,9 +148,7 @@ async def test_closing_a_receiver_gives_its_buffer_back_without_counting(bus: Bu
     assert {message.delivery_count for message in received} == {0}
 
 
-@pytest.mark.feature("release")
-@both
-async def test_credit_left_from_an_earlier_call_does_not_keep_a_message_away(bus: Bus, new_queue: NewQueue) -> None:
+async def credit_left_from_an_earlier_call(bus: Bus, new_queue: NewQueue) -> None:
     """The first receiver has asked for ten and got none; what it does not take goes to the second."""
     queue = new_queue()
     async with together(bus.receiver(queue), bus.receiver(queue)) as (idle, busy):
@@ -161,9 +159,8 @@ async def test_credit_left_from_an_earlier_call_does_not_keep_a_message_away(bus
         await busy.complete_message(message)
 
 
-@pytest.mark.feature("lock-expiry")
-@both
-async def test_a_lock_that_expires_returns_the_message_to_the_front_and_counts(bus: Bus, new_queue: NewQueue) -> None:
+async def lock_that_expires(bus: Bus, new_queue: NewQueue) -> None:
+    """It returns the message to the front of the queue, and counts."""
     queue = new_queue(LockDuration="PT5S")
     await bus.put(queue, "first", "second")
     async with bus.receiver(queue) as receiver:
@@ -180,6 +177,12 @@ async def test_a_lock_that_expires_returns_the_message_to_the_front_and_counts(b
         assert message.lock_token != first.lock_token
         assert 4 < time.monotonic() - began < 8
         await receiver.complete_message(message)
+
+
+@pytest.mark.feature("lock-expiry")
+@both
+async def test_what_a_receiver_neither_takes_nor_settles_comes_back(bus: Bus, new_queue: NewQueue) -> None:
+    await asyncio.gather(credit_left_from_an_earlier_call(bus, new_queue), lock_that_expires(bus, new_queue))
 
 
 @pytest.mark.feature("max-delivery-count")

@@ -88,14 +88,8 @@ OUTCOMES = {
 }
 
 
-@pytest.mark.feature("settle-through-management")
-@pytest.mark.parametrize("outcome", OUTCOMES)
-@both
-async def test_a_message_received_elsewhere_is_settled_by_its_token(
-    bus: Bus, new_queue: NewQueue, broker: BrokerProcess, outcome: str
-) -> None:
+async def settled_elsewhere(bus: Bus, queue: str, broker: BrokerProcess, outcome: str) -> None:
     method, count, expected = OUTCOMES[outcome]
-    queue = new_queue()
     await bus.put(queue, "m")
     async with together(bus.receiver(queue), bus.receiver(queue)) as (one, other):
         message = await receive_one(one)
@@ -107,6 +101,14 @@ async def test_a_message_received_elsewhere_is_settled_by_its_token(
             await other.complete_message(again)
         else:
             assert await nothing_comes(one)
+
+
+@pytest.mark.feature("settle-through-management")
+@both
+async def test_a_message_received_elsewhere_is_settled_by_its_token(
+    bus: Bus, new_queue: NewQueue, broker: BrokerProcess
+) -> None:
+    await asyncio.gather(*[settled_elsewhere(bus, new_queue(), broker, outcome) for outcome in OUTCOMES])
 
 
 @pytest.mark.feature("settle-through-management")

@@ -86,7 +86,8 @@ class Receiver(IncomingMessageHandler):
     def take_bytes(self) -> bytes:
         """The data of the next message; copied here, because proton's view of it ends with the message."""
         message, _ = self.take()
-        return bytes(message.body)
+        body: Any = message.body
+        return bytes(body)
 
     def decide(self, delivery: Delivery, outcome: int) -> None:
         """The second mode: state an outcome, wait until the broker has settled, then settle too."""

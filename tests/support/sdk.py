@@ -89,15 +89,13 @@ class Bus:
 
     @asynccontextmanager
     async def receiver(self, queue: str, **options: Any) -> AsyncIterator[Any]:
-        """A receiver with a client of its own, closed in the background unless it holds a session."""
+        """A receiver with a client of its own, closed in the background."""
         receiver = self.client().get_queue_receiver(queue, **options)
         try:
             await receiver.__aenter__()
             yield receiver
         finally:
             self._close(receiver)
-            if "session_id" in options:
-                await self.closed()
 
     def _close(self, handler: Any) -> None:
         # The client sleeps for about a second in it; what follows need not wait for that.

@@ -7,6 +7,7 @@ to is decided in `attaching`.
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, cast
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 UNUSED_NEW_MS = 60_000
 UNUSED_MS = 300_000
 LINGER_S = 1.0
+LAST_READS_MAX = 16
 # Below this idle time-out the gateway's tick of a second is too slow; and a hostile peer must not make it spin.
 IMPATIENT_MS = 4_000
 HEARTBEAT_S_MIN = 0.05
@@ -80,12 +82,34 @@ class ClientConnection(asyncio.Protocol):
     def connection_lost(self, problem: Exception | None) -> None:
         """The socket is gone. Without a polite close before it, the connection's locks fall."""
         self.is_lost = True
+        if problem is not None and not self._said_goodbye:
+            self._read_the_rest()
         self._leave_all()
         for task in self.tasks:
             task.cancel()
         if not self._said_goodbye:
             self.context.namespace.drop_locks(self.number, self.origin)
         self.gateway.left(self)
+
+    def _read_the_rest(self) -> None:
+        """Hear a client's last words after a write has failed.
+
+        The Python client closes its socket right behind its close, without waiting for our answers. An answer can fail
+        before the close was read, and a transport that failed reads no more. Within TLS nothing can be done about it.
+        """
+        transport = self._transport
+        if transport is None or transport.get_extra_info("ssl_object") is not None:
+            return
+        peer = transport.get_extra_info("socket")
+        if peer is None or peer.fileno() < 0:
+            return
+        try:
+            for _ in range(LAST_READS_MAX):
+                if not (data := os.read(peer.fileno(), 65_536)):
+                    break
+                self._handle(self._core.receive(data, self.context.clock.now_ms()))
+        except OSError:
+            pass  # Nothing (more) is there.
 
     def pause_writing(self) -> None:
         """The peer reads too slowly: nothing new is fetched for it."""
