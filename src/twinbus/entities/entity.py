@@ -5,7 +5,9 @@ What may be sent or received, and what happens to it, each kind decides itself.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
+from typing import Any, Generic, Protocol, TypeVar
 
 from twinbus.entities.mailbox import Mailbox
 from twinbus.entities.ports import StorePort
@@ -21,13 +23,31 @@ SendResult = list[int] | BusError  # The sequence numbers of one unit, or why it
 Sent = Callable[[list[SendResult]], None]
 
 
-class Entity:
+class Described(Protocol):
+    """What the descriptions of all kinds of entities tell."""
+
+    @property
+    def status(self) -> EntityStatus:
+        """Whether the entity may be used."""
+        ...
+
+    @property
+    def default_ttl_ms(self) -> int:
+        """The longest life of a message in it."""
+        ...
+
+
+D = TypeVar("D", bound=Described)
+
+
+class Entity(ABC, Generic[D]):
     """Something with an address. Its number in the store is `number(SubQueue…)`."""
 
     kind = "Entity"
 
-    def __init__(self, entity: int, store_index: int, store: StorePort) -> None:
+    def __init__(self, entity: int, description: D, store_index: int, store: StorePort) -> None:
         self.id = entity
+        self.description = description
         self.store_index = store_index
         self.store = store
         self.accessed_at_ms = 0
@@ -35,29 +55,14 @@ class Entity:
         self.mailboxes: dict[int, Mailbox] = {}
 
     @property
+    @abstractmethod
     def path(self) -> str:
         """The address below the namespace."""
-        raise NotImplementedError
 
     @property
     def status(self) -> EntityStatus:
         """Whether it may be used."""
-        raise NotImplementedError
-
-    @property
-    def default_ttl_ms(self) -> int:
-        """The longest life of a message here."""
-        raise NotImplementedError
-
-    @property
-    def auto_delete_on_idle_ms(self) -> int:
-        """How long it may be idle before it is removed."""
-        raise NotImplementedError
-
-    @property
-    def updated_at_ms(self) -> int:
-        """When its description was last changed."""
-        raise NotImplementedError
+        return self.description.status
 
     @property
     def requires_session(self) -> bool:
@@ -67,7 +72,8 @@ class Entity:
     @property
     def ttl_ceiling_ms(self) -> int | None:
         """The longest life of a message here; also the life of one whose sender gave none."""
-        return None if self.default_ttl_ms >= limits.UNLIMITED_MS else self.default_ttl_ms
+        ceiling = self.description.default_ttl_ms
+        return None if ceiling >= limits.UNLIMITED_MS else ceiling
 
     @property
     def pending_bytes(self) -> int:
@@ -100,14 +106,17 @@ class Entity:
 
     def send(self, units: list[list[Incoming]], origin: Origin, done: Sent) -> None:
         """Store units of messages, each whole or not at all; `done` gets one result per unit when they are durable."""
-        raise NotImplementedError
+        raise BusError(Fault.NOT_ALLOWED, f"Nobody can send to '{self.path}'.")
 
     async def send_unit(self, messages: list[Incoming], origin: Origin) -> list[int]:
         """Store one unit and wait; returns its sequence numbers."""
-        raise NotImplementedError
+        raise BusError(Fault.NOT_ALLOWED, f"Nobody can send to '{self.path}'.")
 
     async def counts(self) -> Counts:
         """How many messages the entity holds, with its dead-letter queue."""
         command = await self.store.call(Count(queue=self.number()))
         assert command.result is not None
         return command.result
+
+
+AnyEntity = Entity[Any]

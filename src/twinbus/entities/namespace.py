@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
-from twinbus.entities.entity import Entity
+from twinbus.entities.entity import AnyEntity
 from twinbus.entities.ports import CatalogPort, RecordReader, StorePort
 from twinbus.entities.queue import Queue, settings_of
 from twinbus.entities.registry import Registry
@@ -187,7 +187,7 @@ class Namespace(Registry):
 
     async def _save(
         self,
-        entity: Entity,
+        entity: AnyEntity,
         description: QueueDescription | TopicDescription | SubscriptionDescription,
         rules: Sequence[RuleDescription] = (),
     ) -> None:
@@ -247,7 +247,7 @@ class Namespace(Registry):
             raise BusError(Fault.ENTITY_NOT_FOUND, f"The messaging entity '{path}' could not be found.")
         return found
 
-    async def _configure(self, entity: Entity, settings: QueueSettings) -> None:
+    async def _configure(self, entity: AnyEntity, settings: QueueSettings) -> None:
         await entity.store.call(Configure(queue=entity.number(), settings=settings))
         for tell in self.on_changed:
             tell(entity)
@@ -318,11 +318,11 @@ class Namespace(Registry):
         """Remove what AutoDeleteOnIdle has passed for without a link, an operation or a change."""
         now_ms = self.clock.now_ms()
         for entity in self.entities():
-            last_ms = max(entity.accessed_at_ms, entity.updated_at_ms, self.started_at_ms)
-            if not self._is_linked(entity) and now_ms - last_ms >= entity.auto_delete_on_idle_ms:
+            last_ms = max(entity.accessed_at_ms, entity.description.updated_at_ms, self.started_at_ms)
+            if not self._is_linked(entity) and now_ms - last_ms >= entity.description.auto_delete_on_idle_ms:
                 await self.delete_entity(entity.path)
 
-    def _is_linked(self, entity: Entity) -> bool:
+    def _is_linked(self, entity: AnyEntity) -> bool:
         return entity.links > 0 or (isinstance(entity, Topic) and any(s.links for s in entity.subscriptions()))
 
     async def set_rules(self, rules: Sequence[AuthorizationRule]) -> None:

@@ -6,8 +6,7 @@ Decides what the description decides; the store enforces the rest.
 from __future__ import annotations
 
 from twinbus.entities.entity import MEGABYTE, Entity, Sent
-from twinbus.entities.ports import StorePort
-from twinbus.model.entity import EntityStatus, QueueDescription
+from twinbus.model.entity import QueueDescription
 from twinbus.model.errors import BusError, Fault
 from twinbus.model.message import Incoming, Origin
 from twinbus.store.commands import QueueSettings, Send
@@ -25,14 +24,10 @@ def settings_of(description: QueueDescription) -> QueueSettings:
     )
 
 
-class Queue(Entity):
+class Queue(Entity[QueueDescription]):
     """A queue that exists."""
 
     kind = "Queue"
-
-    def __init__(self, entity: int, description: QueueDescription, store_index: int, store: StorePort) -> None:
-        super().__init__(entity, store_index, store)
-        self.description = description
 
     @property
     def name(self) -> str:
@@ -41,22 +36,6 @@ class Queue(Entity):
     @property
     def path(self) -> str:
         return self.description.name
-
-    @property
-    def status(self) -> EntityStatus:
-        return self.description.status
-
-    @property
-    def default_ttl_ms(self) -> int:
-        return self.description.default_ttl_ms
-
-    @property
-    def auto_delete_on_idle_ms(self) -> int:
-        return self.description.auto_delete_on_idle_ms
-
-    @property
-    def updated_at_ms(self) -> int:
-        return self.description.updated_at_ms
 
     @property
     def requires_session(self) -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from twinbus.entities.entity import Entity
+from twinbus.entities.entity import AnyEntity
 from twinbus.entities.feed import Feed
 from twinbus.entities.mailbox import Mailbox
 from twinbus.entities.ports import StorePort
@@ -34,10 +34,10 @@ class Registry:
         self.started_at_ms = clock.now_ms()
         self.created_at_ms = self.started_at_ms
         self._entities: dict[str, Queue | Topic] = {}  # By lower-case name; subscriptions are with their topics.
-        self._by_id: dict[int, Entity] = {}
+        self._by_id: dict[int, AnyEntity] = {}
         self._notes: list[tuple[int, Note]] = []
-        self.on_changed: list[Callable[[Entity], None]] = []  # The description was updated.
-        self.on_deleted: list[Callable[[Entity], None]] = []
+        self.on_changed: list[Callable[[AnyEntity], None]] = []  # The description was updated.
+        self.on_deleted: list[Callable[[AnyEntity], None]] = []
         self.on_rules_changed: list[Callable[[], None]] = []
 
     # Looking up
@@ -85,7 +85,7 @@ class Registry:
         """All topics, by name."""
         return [entity for _, entity in sorted(self._entities.items()) if isinstance(entity, Topic)]
 
-    def entities(self) -> list[Entity]:
+    def entities(self) -> list[AnyEntity]:
         """Everything with a number, subscriptions included."""
         return list(self._by_id.values())
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from twinbus.entities.entity import MEGABYTE, Entity
 from twinbus.entities.ports import StorePort
-from twinbus.model.entity import EntityStatus
 from twinbus.model.errors import BusError, Fault
 from twinbus.model.topic import SubscriptionDescription
 from twinbus.rules.description import RuleDescription
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     from twinbus.entities.topic import Topic
 
 
-class Subscription(Entity):
+class Subscription(Entity[SubscriptionDescription]):
     """A subscription that exists."""
 
     kind = "Subscription"
@@ -28,30 +27,13 @@ class Subscription(Entity):
     def __init__(
         self, entity: int, description: SubscriptionDescription, topic: Topic, store_index: int, store: StorePort
     ) -> None:
-        super().__init__(entity, store_index, store)
-        self.description = description
+        super().__init__(entity, description, store_index, store)
         self.topic = topic
         self._rules: dict[str, CompiledRule] = {}
 
     @property
     def path(self) -> str:
         return self.description.path
-
-    @property
-    def status(self) -> EntityStatus:
-        return self.description.status
-
-    @property
-    def default_ttl_ms(self) -> int:
-        return self.description.default_ttl_ms
-
-    @property
-    def auto_delete_on_idle_ms(self) -> int:
-        return self.description.auto_delete_on_idle_ms
-
-    @property
-    def updated_at_ms(self) -> int:
-        return self.description.updated_at_ms
 
     @property
     def requires_session(self) -> bool:

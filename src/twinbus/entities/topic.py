@@ -15,7 +15,6 @@ from twinbus.entities.ports import RecordReader, StorePort
 from twinbus.entities.subscription import Subscription
 from twinbus.model.address import SubQueue
 from twinbus.model.clock import Clock
-from twinbus.model.entity import EntityStatus
 from twinbus.model.errors import BusError, Fault
 from twinbus.model.message import Delivered, Incoming, Origin, ReceiveMode
 from twinbus.model.topic import TopicDescription
@@ -29,7 +28,7 @@ from twinbus.store.commands import Copy, Publication, Publish, QueueSettings
 TOPIC = Origin("", "topic")
 
 
-class Topic(Entity):
+class Topic(Entity[TopicDescription]):
     """A topic that exists; for its own queue of scheduled messages it is the one receiver."""
 
     kind = "Topic"
@@ -49,8 +48,7 @@ class Topic(Entity):
         clock: Clock,
         new_id: Callable[[], UUID],
     ) -> None:
-        super().__init__(entity, store_index, store)
-        self.description = description
+        super().__init__(entity, description, store_index, store)
         self._reader = reader
         self._clock = clock
         self._new_id = new_id
@@ -60,22 +58,6 @@ class Topic(Entity):
     @property
     def path(self) -> str:
         return self.description.name
-
-    @property
-    def status(self) -> EntityStatus:
-        return self.description.status
-
-    @property
-    def default_ttl_ms(self) -> int:
-        return self.description.default_ttl_ms
-
-    @property
-    def auto_delete_on_idle_ms(self) -> int:
-        return self.description.auto_delete_on_idle_ms
-
-    @property
-    def updated_at_ms(self) -> int:
-        return self.description.updated_at_ms
 
     def settings(self) -> QueueSettings:
         """What the store needs to know."""

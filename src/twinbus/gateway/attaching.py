@@ -11,7 +11,7 @@ from twinbus.amqp.carrier import LinkRole
 from twinbus.amqp.link import Link
 from twinbus.amqp.performatives import Coordinator
 from twinbus.amqp.types import Symbol, ULong
-from twinbus.entities.entity import Entity
+from twinbus.entities.entity import AnyEntity
 from twinbus.gateway.cbs import CbsNode
 from twinbus.gateway.egress import Egress
 from twinbus.gateway.ingress import CREDIT, Ingress
@@ -74,7 +74,7 @@ def _attach_cbs(connection: ClientConnection, link: Link) -> None:
         link.grant(REQUEST_CREDIT)
 
 
-def _entity(connection: ClientConnection, address: Address, path: str, *rights: Rights) -> Entity:
+def _entity(connection: ClientConnection, address: Address, path: str, *rights: Rights) -> AnyEntity:
     """The entity, if the connection may know of it."""
     if not any(connection.allows(path, right) for right in rights):
         needed = " or ".join(str(right.name) for right in rights)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from twinbus.amqp.link import Link
 from twinbus.amqp.performatives import ACCEPTED, Accepted, Rejected
-from twinbus.entities.entity import Entity
+from twinbus.entities.entity import AnyEntity
 from twinbus.entities.mailbox import Answers, lock_error
 from twinbus.gateway.node import Node
 from twinbus.model.errors import BusError
@@ -37,7 +37,7 @@ class Egress(Node):
     right = Rights.LISTEN
 
     def __init__(
-        self, connection: ClientConnection, link: Link, entity: Entity, sub_queue: int, path: str, mode: ReceiveMode
+        self, connection: ClientConnection, link: Link, entity: AnyEntity, sub_queue: int, path: str, mode: ReceiveMode
     ) -> None:
         self.connection = connection
         self.link = link

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from twinbus.amqp.link import Link
 from twinbus.amqp.performatives import ACCEPTED, Rejected
-from twinbus.entities.entity import Entity, SendResult
+from twinbus.entities.entity import AnyEntity, SendResult
 from twinbus.gateway.node import Node
 from twinbus.model import limits
 from twinbus.model.errors import BusError, Fault
@@ -36,7 +36,7 @@ class Ingress(Node):
 
     right = Rights.SEND
 
-    def __init__(self, connection: ClientConnection, link: Link, entity: Entity, path: str) -> None:
+    def __init__(self, connection: ClientConnection, link: Link, entity: AnyEntity, path: str) -> None:
         self.connection = connection
         self.link = link
         self.entity = entity

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from twinbus.amqp.link import Link
-from twinbus.entities.entity import Entity
+from twinbus.entities.entity import AnyEntity
 from twinbus.entities.mailbox import lock_error
 from twinbus.entities.subscription import Subscription
 from twinbus.gateway import rules
@@ -34,7 +34,7 @@ class ManagementNode(RequestNode):
     """Serves the requests that one link brings for one entity."""
 
     def __init__(
-        self, connection: ClientConnection, link: Link, entity: Entity, sub_queue: SubQueue, path: str
+        self, connection: ClientConnection, link: Link, entity: AnyEntity, sub_queue: SubQueue, path: str
     ) -> None:
         super().__init__(connection, link, path)
         self.entity = entity

@@ -13,7 +13,7 @@ from twinbus.amqp.conditions import CONNECTION_FORCED
 from twinbus.amqp.performatives import Error
 from twinbus.amqp.settings import Settings
 from twinbus.amqp.types import Symbol
-from twinbus.entities.entity import Entity
+from twinbus.entities.entity import AnyEntity
 from twinbus.entities.namespace import Namespace
 from twinbus.gateway.connection import ClientConnection
 from twinbus.gateway.context import Context
@@ -93,17 +93,17 @@ class Gateway:
 
     # Changes of the catalog
 
-    def _entity_deleted(self, entity: Entity) -> None:
+    def _entity_deleted(self, entity: AnyEntity) -> None:
         gone = BusError(Fault.ENTITY_DELETED, f"The messaging entity '{entity.path}' was deleted.")
         self._end_links(entity, gone, (Ingress, Egress))
 
-    def _entity_changed(self, entity: Entity) -> None:
+    def _entity_changed(self, entity: AnyEntity) -> None:
         """Receivers of an entity that no longer serves them are told; senders learn it with their next message."""
         if not entity.status.may_receive:
             disabled = BusError(Fault.ENTITY_DISABLED, f"{entity.kind} '{entity.path}' is {entity.status.value}.")
             self._end_links(entity, disabled, (Egress,))
 
-    def _end_links(self, entity: Entity, error: BusError, kinds: tuple[type, ...]) -> None:
+    def _end_links(self, entity: AnyEntity, error: BusError, kinds: tuple[type, ...]) -> None:
         for connection in list(self.connections):
             for link, node in list(connection.nodes.items()):
                 if isinstance(node, kinds) and getattr(node, "entity", None) is entity:
