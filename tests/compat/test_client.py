@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import ssl
 import subprocess
@@ -89,6 +90,20 @@ async def test_received_and_deleted_is_gone(broker: BrokerProcess, new_queue: Ne
         messages = await receiver.receive(3, SOON_S)
         assert [message.tag for message in messages] == [b""] * 3
     assert broker.count(queue) == 0
+
+
+async def test_a_receiver_that_lets_thousands_of_locks_expire_is_served_again(
+    broker: BrokerProcess, new_queue: NewQueue
+) -> None:
+    queue = new_queue(LockDuration="PT5S")
+    async with connect(broker.connection_string()) as connection:
+        await (await connection.sender(queue)).send(numbered(5_100))
+        receiver = await connection.receiver(queue, credit=7_000)
+        received = 0
+        async with asyncio.timeout(30):
+            while received <= 5_100:  # More than there are: some came again, on the same link.
+                received += len(await receiver.receive(7_000, timeout_s=10))
+        assert received > 5_100
 
 
 async def test_abandoned_messages_come_again_and_dead_ones_go_to_their_queue(

@@ -343,6 +343,10 @@ class Traffic:
                 current = Settlements(link, [(delivery_id, tag, state, settled)])
                 events.append(current)
 
+    def forget(self, delivery_id: int) -> bool:
+        """Drop a delivery that we sent, without a word to the peer; False when it is settled already."""
+        return self.outgoing.pop(delivery_id, None) is not None
+
     @staticmethod
     def _ids_within(entries: dict[int, tuple[Any, bytes]], first: int, span: int) -> list[int]:
         """The known ids of a range that is much larger than they are many, or that wraps around."""

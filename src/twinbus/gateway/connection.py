@@ -168,6 +168,10 @@ class ClientConnection(asyncio.Protocol):
         self.tasks.add(task)
         task.add_done_callback(self._finished)
 
+    def later(self, delay_s: float, callback: Callable[[], None]) -> None:
+        """Call something after a while, if the connection is still there then."""
+        self._loop.call_later(delay_s, lambda: None if self.is_lost else callback())
+
     def _finished(self, task: asyncio.Task[None]) -> None:
         self.tasks.discard(task)
         if not task.cancelled() and (problem := task.exception()) is not None:

@@ -14,6 +14,7 @@ from twinbus.amqp.performatives import ACCEPTED, Accepted, Rejected
 from twinbus.entities.entity import AnyEntity
 from twinbus.entities.mailbox import Answers, lock_error
 from twinbus.gateway.node import Node
+from twinbus.gateway.unsettled import Unsettled
 from twinbus.model.errors import BusError
 from twinbus.model.message import Delivered, Origin, Outcome, ReceiveMode, Settlement
 from twinbus.model.security import Rights
@@ -22,8 +23,6 @@ from twinbus.wire import outcomes
 
 if TYPE_CHECKING:
     from twinbus.gateway.connection import ClientConnection
-
-UNSETTLED_MAX = 5000
 
 Decision = tuple[int, bytes, Any, bool]  # delivery id, tag, state, settled
 Decided = tuple[int | None, Settlement, dict[str, Any] | None]  # whom to answer, what, changed properties
@@ -54,7 +53,8 @@ class Egress(Node):
         self._context = connection.context
         self._draining = False
         self._polled = False  # The client asked since the last answer: an empty one is an operation too.
-        self._unsettled = 0
+        self._unsettled = Unsettled(link.session)
+        self._waits_for_room = False
         entity.links += 1
 
     # What the feed asks
@@ -63,7 +63,22 @@ class Egress(Node):
         """The credit that can be served now."""
         if not self.is_open or self.connection.is_paused:
             return 0
-        return min(self.link.sendable, UNSETTLED_MAX - self._unsettled)
+        now_ms = self._context.clock.now_ms()
+        room = self._unsettled.room(now_ms)
+        if room <= 0 and self.link.credit > 0:
+            self._wait_for_room(now_ms)
+        return min(self.link.sendable, room)
+
+    def _wait_for_room(self, now_ms: int) -> None:
+        """Too much is unsettled: look again when the oldest lock has ended, if nothing is settled before."""
+        end_ms = self._unsettled.next_end_ms
+        if end_ms is not None and not self._waits_for_room:
+            self._waits_for_room = True
+            self.connection.later(max(end_ms - now_ms, 0) / 1000 + 0.05, self._has_room)
+
+    def _has_room(self) -> None:
+        self._waits_for_room = False
+        self.feed.pull(self)
 
     def deliver(self, messages: list[Delivered]) -> None:
         """Put messages on the wire."""
@@ -75,12 +90,15 @@ class Egress(Node):
             messages = messages[: link.credit]
         stamp = wire_message.stamp
         transfer = link.transfer
-        for message in messages:
-            transfer(message.token, stamp(message, locked=not settled), settled)
+        if settled:
+            for message in messages:
+                transfer(message.token, stamp(message, locked=False), True)
+        else:
+            out = self._unsettled.add
+            for message in messages:
+                out(transfer(message.token, stamp(message, locked=True), False), message.locked_until_ms)
         if messages:
             self._context.counters["delivered"] += len(messages)
-            if not settled:
-                self._unsettled += len(messages)
         elif self._polled:
             self._context.namespace.note(self.mailbox, "receive", "empty", self.origin)
         self._polled = False
@@ -174,7 +192,7 @@ class Egress(Node):
         self.connection.mark_dirty()
 
     def _completed(self, ids: list[int | None], answers: Answers) -> None:
-        self._unsettled -= len(ids)
+        self._unsettled.settled(len(ids))
         done: list[int] = []
         for delivery_id, error in zip(ids, answers, strict=True):
             if error is not None:
@@ -187,7 +205,7 @@ class Egress(Node):
         self._go_on()
 
     def _settled(self, waiting: list[tuple[int | None, Outcome]], answers: Answers) -> None:
-        self._unsettled -= len(waiting)
+        self._unsettled.settled(len(waiting))
         for (delivery_id, outcome), error in zip(waiting, answers, strict=True):
             self._answer(delivery_id, error, outcome)
         self._go_on()
