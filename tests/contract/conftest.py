@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import functools
+import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
+import psycopg
 import pytest
 
+from support.postgres import PostgresServer
 from twinbus.model.errors import BusError
 from twinbus.model.message import Counts, Delivered, Incoming, Origin, Outcome, ReceiveMode, Settlement
 from twinbus.store.commands import (
@@ -30,8 +34,10 @@ from twinbus.store.commands import (
     Settle,
     Store,
     Sweep,
+    Transfer,
 )
-from twinbus.store.journal import JournalEntry, read
+from twinbus.store.journal import JournalEntry, JournalRow, read
+from twinbus.store.postgres.store import PostgresStore
 from twinbus.store.sqlite import SqliteStore
 
 QUEUE = 4
@@ -46,14 +52,30 @@ FIRST, SECOND, THIRD = SUBSCRIPTIONS = (8, 12, 16)
 class Factory(Protocol):
     """Opens a store, and opens it again after it was closed or after its process died."""
 
+    has_one_journal: bool  # Whether restarts go on with the same stream of journal rows.
+
     def open(self, now_ms: int) -> Store: ...
 
     def crash(self) -> None:
         """Make the next `open` see what a killed process would have left behind."""
         ...
 
+    def journal(self, store: Any) -> list[JournalRow]:
+        """Everything that was ever journaled, in order."""
+        ...
+
+    def bodies(self, store: Any) -> int:
+        """How many records the store holds."""
+        ...
+
+    def damage(self, store: Any, message_id: str) -> None:
+        """Spoil the record of a message."""
+        ...
+
 
 class SqliteFactory:
+    has_one_journal = True
+
     def __init__(self, folder: Path, **options: Any) -> None:
         self.folder = folder
         self.path = folder / "0" / "store.db"
@@ -74,6 +96,89 @@ class SqliteFactory:
                 shutil.copy(file, copy / file.name)
         self.path = copy / self.path.name
 
+    def journal(self, store: Any) -> list[JournalRow]:
+        return store.journal_after(0, 100_000)
+
+    def bodies(self, store: Any) -> int:
+        return store._database.execute("SELECT count(*) FROM body").get
+
+    def damage(self, store: Any, message_id: str) -> None:
+        store._database.execute(
+            "UPDATE body SET data = CAST('ABCDxxxx' AS BLOB)"
+            " WHERE id IN (SELECT body FROM message WHERE message_id = ?)",
+            (message_id,),
+        )
+
+
+class PostgresFactory:
+    """Stores in one schema of the shared server, which is emptied for each test.
+
+    A killed gateway's locks last until they expire. Here they fall as soon as the next one opens the store, so that
+    the tests, which know of one gateway only, need not wait; what others see is in test_two_gateways.
+    """
+
+    has_one_journal = False
+
+    def __init__(self, server: PostgresServer, poll_ms: int = 0) -> None:
+        self.server = server
+        self.poll_ms = poll_ms
+        self.schema = f"contract_{os.getpid()}"
+        self.gateway = 0
+        self.crashed = False
+        if self._execute("SELECT 1 FROM pg_namespace WHERE nspname = %s", self.schema):
+            self._execute(";".join(f"DELETE FROM {table}" for table in _TABLES))
+
+    def open(self, now_ms: int) -> PostgresStore:
+        store = PostgresStore(self.server.connection_url, self.schema, poll_ms=self.poll_ms)
+        if self.crashed:
+            self.crashed = False
+            heir = 999_999
+            for table in ("lock", "hold"):
+                self._execute(
+                    f"UPDATE {table} SET owner = {store.gateway << 32 | heir} WHERE owner >> 32 = {self.gateway}"
+                )
+            store.commit([DropLocks(queue=0, owner=heir)], now_ms)
+        self.gateway = store.gateway
+        return store
+
+    def crash(self) -> None:
+        self.crashed = True
+
+    def journal(self, store: Any) -> list[JournalRow]:
+        return [row for writer in store.writers() for row in store.journal_after(0, 100_000, writer)]
+
+    def bodies(self, store: Any) -> int:
+        return self._execute("SELECT count(*) FROM body")[0][0]
+
+    def damage(self, store: Any, message_id: str) -> None:
+        self._execute(
+            "UPDATE body SET data = 'ABCDxxxx' WHERE id IN (SELECT body FROM message WHERE message_id = %s)", message_id
+        )
+
+    def _execute(self, statement: str, *values: Any) -> list[Any]:
+        cursor = _connection(self.server.connection_url, self.schema).execute(statement, values)
+        return cursor.fetchall() if cursor.description is not None else []
+
+
+@functools.cache
+def _connection(url: str, schema: str) -> psycopg.Connection:
+    """One for all tests of a run, because thousands of stores are opened in some of them."""
+    return psycopg.connect(url, autocommit=True, options=f"-csearch_path={schema} -csynchronous_commit=off")
+
+
+_TABLES = (
+    "entity",
+    "message",
+    "body",
+    "lock",
+    "hold",
+    "duplicate",
+    "transfer",
+    "session_state",
+    "journal",
+    "gateway",
+)
+
 
 def sqlite_with_little_memory(folder: Path) -> SqliteFactory:
     """Nothing fits into its cache, so that every message is read back from the disk."""
@@ -81,6 +186,14 @@ def sqlite_with_little_memory(folder: Path) -> SqliteFactory:
 
 
 FACTORIES = {"sqlite": SqliteFactory, "sqlite-uncached": sqlite_with_little_memory}
+ENGINES = [*FACTORIES, "postgres"]
+
+
+def factory_for(request: pytest.FixtureRequest, folder: Path) -> Factory:
+    """A factory of the engine that a test is run with."""
+    if request.param == "postgres":
+        return PostgresFactory(request.getfixturevalue("postgres"))
+    return FACTORIES[request.param](folder)
 
 
 class Bus:
@@ -179,7 +292,7 @@ class Bus:
         self.store = self.factory.open(self.now)
 
     def journal(self) -> list[JournalEntry]:
-        return [entry for row in self.store.journal_after(0, 100_000) for entry in read(row)]
+        return [entry for row in self.factory.journal(self.store) for entry in read(row)]
 
     def close(self) -> None:
         for store in [*self.crashed, self.store]:
@@ -198,27 +311,44 @@ def record(message_id: str, size: int = 0) -> bytes:
 
 
 def bodies(bus: Bus) -> int:
-    """How many records the file holds."""
-    return bus.store._database.execute("SELECT count(*) FROM body").get
+    """How many records the store holds."""
+    return bus.factory.bodies(bus.store)
 
 
 def ids(messages: list[Delivered]) -> list[str]:
     return [message.message_id for message in messages]
 
 
-def publication(message_id: str, *copies: Copy, size: int = 0, token: bytes = b"", **fields: Any) -> Publication:
-    return Publication(Incoming(record(message_id, size), message_id, **fields), list(copies), token)
+def publication(message_id: str, *copies: Copy, size: int = 0, **fields: Any) -> Publication:
+    return Publication(Incoming(record(message_id, size), message_id, **fields), list(copies))
 
 
-@pytest.fixture(params=FACTORIES)
+def transfer(message: Delivered, queue: int = QUEUE) -> Transfer:
+    """A move of a locked message out of a queue of the same store."""
+    return Transfer(queue, message.sequence_number, message.token)
+
+
+@pytest.fixture(params=ENGINES)
 def factory(request: pytest.FixtureRequest, tmp_path: Path) -> Factory:
-    return FACTORIES[request.param](tmp_path)
+    return factory_for(request, tmp_path)
 
 
-@pytest.fixture(params=FACTORIES)
-def open_bus(request: pytest.FixtureRequest) -> Callable[[Path], Bus]:
+class OpenBus:
     """Opens stores without entities, for tests that need many of them."""
-    return lambda folder: Bus(FACTORIES[request.param](folder))
+
+    def __init__(self, request: pytest.FixtureRequest) -> None:
+        self._request = request
+        self.engine = request.param
+        # So many histories are tried; a commit to a server takes its time.
+        self.examples = 12 if self.engine == "postgres" else 40
+
+    def __call__(self, folder: Path) -> Bus:
+        return Bus(factory_for(self._request, folder))
+
+
+@pytest.fixture(params=ENGINES)
+def open_bus(request: pytest.FixtureRequest) -> OpenBus:
+    return OpenBus(request)
 
 
 @pytest.fixture

@@ -15,7 +15,17 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from twinbus.model.errors import Fault
 from twinbus.model.message import Incoming, Outcome, ReceiveMode, Settlement
 from twinbus.store import volatile
-from twinbus.store.commands import Acquire, AcquireDeferred, Complete, DeleteBatch, DropLocks, Send, Settle, Sweep
+from twinbus.store.commands import (
+    Acquire,
+    AcquireDeferred,
+    Complete,
+    DeleteBatch,
+    DropLocks,
+    Send,
+    Settle,
+    Sweep,
+    Transfer,
+)
 
 LOCK_MS = 30_000
 MAX_DELIVERIES = 3
@@ -40,6 +50,7 @@ class Message:
 class Model:
     main: dict[int, Message] = field(default_factory=dict)
     dead: dict[int, Message] = field(default_factory=dict)
+    undeliverable: dict[int, Message] = field(default_factory=dict)
     next_seq: int = 1
 
     def add(self, message: Message) -> int:
@@ -62,6 +73,13 @@ class Model:
             self.dead[seq] = self.main.pop(seq)
         self.expire(now)
 
+    def abandon(self, seq: int, delay: int, now: int) -> None:
+        self.unlock(seq, True, now)
+        message = self.main.get(seq)
+        if message is not None and message.state == ACTIVE and delay:
+            message.state = SCHEDULED
+            message.due = now + delay
+
     def drop(self, now: int, fallen) -> None:
         for seq in [seq for seq, m in self.main.items() if m.until is not None and fallen(m)]:
             self.unlock(seq, True, now)
@@ -80,6 +98,12 @@ class Model:
             self.add(message)
 
 
+def first_number(command: Send) -> float:
+    """The order in which a commit's sends were executed shows in their numbers."""
+    numbers = [number for numbers in command.result if isinstance(numbers, list) for number in numbers if number]
+    return min(numbers, default=float("inf"))
+
+
 class History(RuleBasedStateMachine):
     """Commands are gathered and committed in groups; the model executes each group in the order of the contract."""
 
@@ -91,7 +115,9 @@ class History(RuleBasedStateMachine):
         self.model = Model()
         self.group: list = []
         self.tokens: list[bytes] = []
-        self.sent = 0
+        self.sent = self.moved = 0
+        self.arrived: set[tuple[int, int]] = set()
+        self.bus.create(8)
 
     def teardown(self) -> None:
         self.bus.close()
@@ -134,18 +160,34 @@ class History(RuleBasedStateMachine):
     @precondition(lambda self: self.tokens)
     @rule(data=st.data())
     def settle(self, data):
-        chosen = data.draw(
-            st.lists(st.tuples(st.sampled_from(self.tokens), st.sampled_from(list(Outcome))), min_size=1, max_size=4)
+        one = st.builds(
+            Settlement,
+            st.sampled_from(self.tokens),
+            st.sampled_from(list(Outcome)),
+            delay_ms=st.sampled_from([0, 1, 20_000]),
         )
-        self.group.append(Settle(queue=4, settlements=[Settlement(token, outcome) for token, outcome in chosen]))
+        self.group.append(Settle(queue=4, settlements=data.draw(st.lists(one, min_size=1, max_size=4))))
 
     @rule(owner=st.integers(1, 3))
     def drop_locks(self, owner):
         self.group.append(DropLocks(queue=0, owner=owner))
 
-    @rule(limit=st.integers(1, 5))
-    def delete_batch(self, limit):
-        self.group.append(DeleteBatch(queue=4, limit=limit, before_ms=self.bus.now))
+    @rule(numbers=st.lists(st.integers(1, 20), min_size=1, max_size=4))
+    def arrive(self, numbers):
+        """Messages come from another store, and some of them once more."""
+        units = [[Incoming(b"%d" % (1000 + number), f"m{1000 + number}")] for number in numbers]
+        self.group.append(Send(queue=4, units=units, transfers=[Transfer(400, number) for number in numbers]))
+
+    @precondition(lambda self: self.tokens)
+    @rule(data=st.data())
+    def move(self, data):
+        """A message that is locked here is sent to another queue, if it still is."""
+        token = data.draw(st.sampled_from(self.tokens))
+        self.group.append(Send(queue=8, units=[[Incoming(b"moved", "moved")]], transfers=[Transfer(4, 0, token)]))
+
+    @rule(limit=st.integers(1, 5), every_state=st.booleans())
+    def delete_batch(self, limit, every_state):
+        self.group.append(DeleteBatch(queue=4, limit=limit, before_ms=self.bus.now, every_state=every_state))
 
     @precondition(lambda self: any(m.state == DEFERRED for m in self.model.main.values()))
     @rule(data=st.data(), owner=st.integers(1, 3))
@@ -171,15 +213,17 @@ class History(RuleBasedStateMachine):
         assert [c.error for c in group if not isinstance(c, AcquireDeferred)] == [None] * sum(
             not isinstance(c, AcquireDeferred) for c in group
         )
-        for command in group:
-            if isinstance(command, Send):
+        for command in sorted([command for command in group if isinstance(command, Send)], key=first_number):
+            if command.queue == 8:
+                self.check_move(command)
+            else:
                 self.check_send(command)
         for command in group:
             if isinstance(command, Complete):
-                results = [self.check_settle(token, Outcome.COMPLETE) for token in command.tokens]
+                results = [self.check_settle(Settlement(token, Outcome.COMPLETE)) for token in command.tokens]
                 assert [error and error.fault for error in command.result] == results
             elif isinstance(command, Settle):
-                results = [self.check_settle(s.token, s.outcome) for s in command.settlements]
+                results = [self.check_settle(settlement) for settlement in command.settlements]
                 assert [error and error.fault for error in command.result] == results
             elif isinstance(command, DropLocks):
                 self.model.drop(self.bus.now, lambda message, owner=command.owner: message.owner == owner)
@@ -212,8 +256,24 @@ class History(RuleBasedStateMachine):
 
     # What the model expects.
 
+    def check_move(self, command):
+        [[[_]], [transfer]], [result] = (command.units, command.transfers), command.result
+        seq = self.model.locked(transfer.token)
+        if seq is None:
+            assert result.fault is Fault.LOCK_LOST
+        else:
+            del self.model.main[seq]
+            self.moved += 1
+            assert result == [self.moved]
+
     def check_send(self, command):
-        for unit, numbers in zip(command.units, command.result, strict=True):
+        origins = [(t.queue, t.sequence_number) for t in command.transfers] or [None] * len(command.units)
+        for unit, origin, numbers in zip(command.units, origins, command.result, strict=True):
+            if origin in self.arrived:
+                assert numbers == [0]
+                continue
+            if origin is not None:
+                self.arrived.add(origin)
             expected = []
             for m in unit:
                 scheduled = m.due_at_ms is not None and m.due_at_ms > self.bus.now
@@ -224,8 +284,9 @@ class History(RuleBasedStateMachine):
                 expected.append(self.model.add(message))
             assert numbers == expected
 
-    def check_settle(self, token, outcome):
-        seq = self.model.locked(token)
+    def check_settle(self, settlement):
+        outcome = settlement.outcome
+        seq = self.model.locked(settlement.token)
         if seq is None:
             return Fault.LOCK_LOST
         message = self.model.main[seq]
@@ -237,12 +298,19 @@ class History(RuleBasedStateMachine):
         elif outcome is Outcome.DEAD_LETTER:
             message.state = ACTIVE
             self.model.dead[seq] = self.model.main.pop(seq)
+        elif outcome is Outcome.TRANSFER_DEAD_LETTER:
+            message.state = ACTIVE
+            self.model.undeliverable[seq] = self.model.main.pop(seq)
+        elif outcome is Outcome.ABANDON:
+            self.model.abandon(seq, settlement.delay_ms, self.bus.now)
         else:
-            self.model.unlock(seq, outcome is Outcome.ABANDON, self.bus.now)
+            self.model.unlock(seq, False, self.bus.now)
         return None
 
     def check_delete_batch(self, command):
-        old = [seq for seq in self.model.available() if self.model.main[seq].enqueued < command.before_ms]
+        unlocked = [seq for seq, m in sorted(self.model.main.items()) if m.until is None]
+        found = unlocked if command.every_state else self.model.available()
+        old = [seq for seq in found if self.model.main[seq].enqueued < command.before_ms]
         assert command.result == len(old[: command.limit])
         for seq in old[: command.limit]:
             del self.model.main[seq]
@@ -281,22 +349,30 @@ class History(RuleBasedStateMachine):
 
     @invariant()
     def the_store_holds_what_the_model_holds(self):
-        for queue, expected in ((4, self.model.main), (5, self.model.dead)):
+        queues = (self.model.main, self.model.dead, self.model.undeliverable)
+        for queue, expected in enumerate(queues, 4):
             held = [(m.sequence_number, m.message_id, m.state, m.delivery_count) for m in self.bus.peek(queue=queue)]
             assert held == [(seq, m.message_id, m.state, m.count) for seq, m in sorted(expected.items())]
         counts = self.bus.count()
         states = [message.state for message in self.model.main.values()]
-        assert counts[:4] == (states.count(0), states.count(1), states.count(2), len(self.model.dead))
-        assert counts.size_bytes == sum(m.size for m in [*self.model.main.values(), *self.model.dead.values()])
+        resting = (len(self.model.dead), len(self.model.undeliverable))
+        assert counts[:5] == (states.count(0), states.count(1), states.count(2), *resting)
+        assert counts.size_bytes == sum(message.size for queue in queues for message in queue.values())
+        assert self.bus.count(8).active == self.moved
 
 
 @pytest.mark.parametrize("returned_limit", [volatile.RETURNED_LIMIT, 2])
 def test_any_history_agrees_with_the_model(open_bus, returned_limit, monkeypatch):
+    if open_bus.engine == "postgres" and returned_limit == 2:
+        pytest.skip("it remembers nothing between commits")
     monkeypatch.setattr(volatile, "RETURNED_LIMIT", returned_limit)
     machine = type("History", (History,), {"open_bus": staticmethod(open_bus)})
     run_state_machine_as_test(
         machine,
         settings=settings(
-            max_examples=40, stateful_step_count=40, suppress_health_check=list(HealthCheck), deadline=None
+            max_examples=open_bus.examples,
+            stateful_step_count=40,
+            suppress_health_check=list(HealthCheck),
+            deadline=None,
         ),
     )

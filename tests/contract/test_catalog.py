@@ -58,3 +58,46 @@ def test_a_newer_catalog_is_refused(path):
     newer.close()
     with pytest.raises(BusError, match="newer Twinbus"):
         CatalogFile(path)
+
+
+class Disk(apsw.VFS):
+    """A disk that can be taken away."""
+
+    def __init__(self) -> None:
+        self.gone = False
+        super().__init__("catalog-disk", "")
+
+    def xOpen(self, name, flags):  # noqa: N802
+        return File(self, name, flags)
+
+
+class File(apsw.VFSFile):
+    def __init__(self, disk, name, flags) -> None:
+        self.disk = disk
+        super().__init__("", name, flags)
+
+    def xSync(self, flags):  # noqa: N802
+        if self.disk.gone:
+            raise apsw.IOError("the disk is gone")
+        super().xSync(flags)
+
+
+def test_after_its_disk_has_failed_it_is_opened_anew(path):
+    disk = Disk()
+    catalog = CatalogFile(path, "catalog-disk")
+    catalog.put(ORDERS)
+    disk.gone = True
+    for change in (lambda: catalog.put(BILLS), lambda: catalog.remove(1), lambda: catalog.take_ids(1)):
+        with pytest.raises(BusError) as failed:
+            change()
+        assert failed.value.fault is Fault.STORE_UNAVAILABLE
+    disk.gone = False
+    catalog.put(BILLS)
+    assert {row.name for row in catalog.load()[1]} >= {"bills"}
+    catalog.close()
+
+
+def test_numbers_are_never_given_out_twice(path):
+    catalog = CatalogFile(path)
+    assert [catalog.take_ids(1), catalog.take_ids(16), catalog.take_ids(1)] == [1, 2, 18]
+    assert CatalogFile(path).take_ids(1) == 19

@@ -53,6 +53,11 @@ BY_SESSION = "SEARCH m USING INDEX message_session (queue=? AND session=? AND se
         ("KNOWN_DUPLICATES", "SEARCH d USING PRIMARY KEY (queue=? AND message_id=?)"),
         ("OLDEST_DUPLICATE", "SEARCH duplicate USING COVERING INDEX duplicate_age (queue=?)"),
         ("OLD_DUPLICATES", "SEARCH duplicate USING COVERING INDEX duplicate_age (queue=? AND at_ms<?)"),
+        ("OLD_MESSAGES", "SEARCH message USING PRIMARY KEY (queue=?)"),
+        ("KNOWN_TRANSFERS", "SEARCH t USING PRIMARY KEY (queue=? AND seq=?)"),
+        ("FORGET_TRANSFERS", "SEARCH transfer USING PRIMARY KEY (queue=? AND seq=?)"),
+        ("OLD_TRANSFERS", "SEARCH transfer USING COVERING INDEX transfer_age (at_ms<?)"),
+        ("OLDEST_TRANSFER", "SEARCH transfer USING COVERING INDEX transfer_age"),
         ("JOURNAL_AFTER", "SEARCH journal USING INTEGER PRIMARY KEY (rowid>?)"),
         ("DROPPED_MESSAGES", "SEARCH message USING PRIMARY KEY (queue=?)"),
     ],
@@ -60,7 +65,7 @@ BY_SESSION = "SEARCH m USING INDEX message_session (queue=? AND session=? AND se
 def test_a_statement_goes_by_its_key_or_index(database, name, step):
     steps = plan(database, getattr(statements, name))
     assert any(step in line for line in steps), steps
-    assert not [line for line in steps if re.match(r"SCAN (message|body|duplicate|journal)\b", line)], steps
+    assert not [line for line in steps if re.match(r"SCAN (message|body|duplicate|transfer|journal)\b", line)], steps
 
 
 @pytest.mark.parametrize("statement", trigger_statements(), ids=lambda text: " ".join(text.split()[:3]))

@@ -207,6 +207,41 @@ class TestDuplicates:
         assert bus.send("a") == [0]
 
 
+class TestKeyedDuplicates:
+    @pytest.fixture
+    def bus(self, empty):
+        empty.create(duplicate_window_ms=20_000, keyed_duplicates=True)
+        return empty
+
+    def test_the_same_id_under_another_partition_key_is_another_message(self, bus):
+        assert bus.send("a", partition_key="x") == [1]
+        assert bus.send("a", partition_key="y") == [2]
+        assert bus.send("a") == [3]
+        assert bus.send("a", "b", partition_key="x") == [0, 4]
+
+    def test_where_the_key_ends_and_the_id_begins_is_no_matter_of_chance(self, bus):
+        assert bus.send("bc", partition_key="a") == [1]
+        assert bus.send("c", partition_key="ab") == [2]
+        assert bus.send("1:abc") == [3]
+
+    def test_without_a_key_the_id_alone_counts_and_without_an_id_nothing(self, bus):
+        assert bus.send("a", "a") == [1, 0]
+        assert bus.send("", "", partition_key="x") == [2, 3]
+
+    def test_it_is_remembered_over_a_crash_and_forgotten_after_the_window(self, bus):
+        bus.send("a", partition_key="x")
+        bus.crash()
+        assert bus.send("a", partition_key="x") == [0]
+        bus.pass_ms(20_000)
+        assert bus.send("a", partition_key="x") == [2]
+
+
+def test_without_keyed_duplicates_the_key_is_no_matter(empty):
+    empty.create(duplicate_window_ms=20_000)
+    assert empty.send("a", partition_key="x") == [1]
+    assert empty.send("a", partition_key="y") == [0]
+
+
 def test_peek_shows_messages_in_any_state_without_taking_them(bus):
     bus.send("a", "b", "c")
     bus.send("later", due_at_ms=bus.now + 60_000)
@@ -250,6 +285,30 @@ def test_batch_delete_removes_old_unlocked_active_messages(bus):
     assert bus.do(DeleteBatch(queue=4, limit=100, before_ms=bus.now)) == 1
     assert ids(bus.receive()) == ["young"]
     assert bus.count().active == 2
+
+
+def test_a_batch_delete_of_every_state_leaves_only_the_locked_ones(bus):
+    bus.send("locked", "deferred", "both", "a", "b")
+    _, deferred, both, *_ = taken = bus.receive()
+    bus.settle(Outcome.DEFER, deferred, both)
+    bus.settle(Outcome.RELEASE, *taken[3:])
+    bus.receive_deferred(both.sequence_number)
+    bus.send("later", due_at_ms=bus.now + 60_000)
+    bus.pass_ms(1_000)
+    bus.send("young")
+    assert bus.do(DeleteBatch(queue=4, limit=3, before_ms=bus.now, every_state=True)) == 3
+    assert bus.do(DeleteBatch(queue=4, limit=3, before_ms=bus.now, every_state=True)) == 1
+    assert ids(bus.peek()) == ["locked", "both", "young"]
+    assert bus.count()[:3] == (2, 1, 0)
+
+
+def test_a_dead_letter_queue_can_be_emptied(bus):
+    bus.send("a", "b")
+    first, second = bus.receive()
+    bus.settle(Outcome.DEAD_LETTER, first, second)
+    bus.settle(Outcome.DEFER, bus.receive(1, queue=5)[0], queue=5)
+    assert bus.do(DeleteBatch(queue=5, limit=10, before_ms=bus.now + 1, every_state=True)) == 2
+    assert bus.count() == (0, 0, 0, 0, 0, 0)
 
 
 def test_what_a_batch_delete_removes_is_not_handed_out_by_the_same_commit(bus):

@@ -164,5 +164,7 @@ class Sessions(RuleBasedStateMachine):
 
 def test_any_history_of_sessions_agrees_with_the_model(open_bus):
     machine = type("Sessions", (Sessions,), {"open_bus": staticmethod(open_bus)})
-    chosen = settings(max_examples=40, stateful_step_count=40, suppress_health_check=list(HealthCheck), deadline=None)
+    chosen = settings(
+        max_examples=open_bus.examples, stateful_step_count=40, suppress_health_check=list(HealthCheck), deadline=None
+    )
     run_state_machine_as_test(machine, settings=chosen)

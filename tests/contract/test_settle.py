@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from contract.conftest import DEAD, QUEUE
 from twinbus.model.errors import BusError, Fault
 from twinbus.model.message import MessageState, Outcome, ReceiveMode, Settlement
 from twinbus.store.commands import Settle
@@ -168,3 +169,67 @@ def test_one_command_may_settle_in_several_ways(bus):
     assert [(m.message_id, m.delivery_count) for m in bus.receive()] == [("b", 1), ("c", 0)]
     assert ids(bus.receive_deferred(4)) == ["d"]
     assert ids(bus.receive(queue=5)) == ["e"]
+
+
+class TestAbandonWithADelay:
+    def test_it_waits_and_then_joins_the_end_of_the_queue(self, bus):
+        bus.send("a", "b")
+        bus.settle(Outcome.ABANDON, bus.receive(1)[0], delay_ms=1_000)
+        assert bus.count()[:3] == (1, 0, 1)
+        assert bus.store.due_at_ms() <= bus.now + 1_000
+        assert ids(bus.receive()) == ["b"]
+        bus.pass_ms(999)
+        assert bus.receive() == []
+        bus.pass_ms(1)
+        assert QUEUE in bus.hints.ready
+        [message] = bus.receive()
+        assert (message.message_id, message.sequence_number, message.delivery_count) == ("a", 3, 1)
+        assert bus.count()[:3] == (2, 0, 0)
+
+    def test_it_survives_a_crash(self, bus):
+        bus.send("a")
+        bus.settle(Outcome.ABANDON, *bus.receive(), delay_ms=1_000, overlay=b"changed")
+        bus.crash()
+        assert bus.receive() == []
+        bus.pass_ms(1_000)
+        assert [(m.message_id, m.delivery_count, m.overlay) for m in bus.receive()] == [("a", 1, b"changed")]
+
+    def test_the_last_delivery_still_dead_letters(self, empty):
+        empty.create(max_delivery_count=2)
+        empty.send("a")
+        empty.settle(Outcome.ABANDON, *empty.receive(), delay_ms=1_000)
+        empty.pass_ms(1_000)
+        empty.settle(Outcome.ABANDON, *empty.receive(), delay_ms=1_000)
+        assert empty.count()[:4] == (0, 0, 0, 1)
+
+    def test_its_time_to_live_goes_on(self, bus):
+        bus.send("a", ttl_ms=1_500)
+        bus.settle(Outcome.ABANDON, *bus.receive(), delay_ms=1_000)
+        bus.pass_ms(1_000)
+        assert bus.count()[:3] == (1, 0, 0)
+        bus.pass_ms(500)
+        assert bus.count()[:3] == (0, 0, 0)
+
+    def test_a_session_keeps_its_order(self, sessions):
+        sessions.send("a", "b", session_id="s")
+        sessions.accept("s")
+        fields = {"session": "s", "holder": 1}
+        sessions.settle(Outcome.ABANDON, sessions.receive(1, **fields)[0], delay_ms=1_000)
+        assert [(m.message_id, m.delivery_count) for m in sessions.receive(**fields)] == [("a", 1), ("b", 0)]
+
+    def test_a_dead_letter_is_there_again_at_once(self, bus):
+        bus.send("a")
+        bus.settle(Outcome.DEAD_LETTER, *bus.receive())
+        bus.settle(Outcome.ABANDON, *bus.receive(queue=DEAD), queue=DEAD, delay_ms=1_000)
+        assert ids(bus.receive(queue=DEAD)) == ["a"]
+
+    def test_a_deferred_one_stays_deferred(self, bus):
+        bus.send("a")
+        bus.settle(Outcome.DEFER, *bus.receive())
+        bus.settle(Outcome.ABANDON, *bus.receive_deferred(1), delay_ms=1_000)
+        assert [(m.message_id, m.delivery_count) for m in bus.receive_deferred(1)] == [("a", 1)]
+
+    def test_a_message_that_is_given_back_untouched_does_not_wait(self, bus):
+        bus.send("a")
+        bus.settle(Outcome.RELEASE, *bus.receive(), delay_ms=1_000)
+        assert ids(bus.receive()) == ["a"]

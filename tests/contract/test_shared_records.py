@@ -147,7 +147,7 @@ def test_a_damaged_record_is_set_aside_in_each_queue(topic):
     topic.publish("a", to=[FIRST, SECOND])
     topic.publish("b", to=[FIRST, SECOND])
     topic.restart()
-    topic.store._database.execute("UPDATE body SET data = CAST('ABCDxxxx' AS BLOB) WHERE id = -1")
+    topic.factory.damage(topic.store, "a")
     for queue in (FIRST, SECOND):
         assert ids(topic.receive(queue=queue, mode=REMOVE)) == ["b"]
     assert [e.queue for e in topic.journal() if e.operation == "damaged"] == [FIRST, SECOND]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import zlib
 
 import apsw
 import pytest
@@ -121,8 +122,28 @@ class TestFile:
         with apsw.Connection(path) as newer:
             newer.execute("UPDATE meta SET value = ? WHERE key = 'schema_version'", (str(schema.VERSION + 1),))
         newer.close()
-        with pytest.raises(BusError, match=r"schema version 2.*knows only up to 1.*newer Twinbus"):
+        with pytest.raises(BusError, match=r"schema version 3.*knows only up to 2.*newer Twinbus"):
             opened(path)
+
+    def test_a_file_of_the_first_version_is_brought_up_to_date(self, path):
+        old = sqlite.connect(path)
+        old.execute(schema.TABLES)
+        old.execute("INSERT INTO meta VALUES ('kind', 'messaging-store'), ('schema_version', '1')")
+        old.execute("INSERT INTO queue (id, settings, next_seq, active, bytes) VALUES (4, '{}', 2, 1, 1)")
+        old.execute("INSERT INTO queue (id) VALUES (5), (6)")
+        record = zlib.crc32(b"a").to_bytes(4, "big") + b"a"
+        old.execute("INSERT INTO body VALUES (1, ?)", (record,))
+        old.execute("INSERT INTO message (queue, seq, body, enqueued_at, message_id) VALUES (4, 1, 1, 0, 'a')")
+        old.close()
+        for _ in range(2):
+            store = opened(path)
+            assert peeked(store) == ["a"]
+            store.close()
+        with apsw.Connection(path) as new:
+            version = new.execute("SELECT value FROM meta WHERE key = 'schema_version'").get
+            assert new.execute("SELECT count(*) FROM transfer").get == 0
+        new.close()
+        assert version == str(schema.VERSION)
 
     def test_somebody_elses_database_is_refused(self, path):
         other = apsw.Connection(path)
@@ -227,14 +248,14 @@ class TestChecksum:
 
 class TestFailure:
     def test_only_the_culprit_of_a_group_fails(self, store, monkeypatch):
-        plain = sending._store
+        plain = sending.store
 
         def failing(work, queue, command, accepted):
             plain(work, queue, command, accepted)
             if "bad" in [incoming.message_id for incoming in accepted]:
                 raise RuntimeError("cannot be stored")
 
-        monkeypatch.setattr(sending, "_store", failing)
+        monkeypatch.setattr(sending, "store", failing)
         good, bad, late = send("a"), send("b", "bad"), send("c")
         commit(store, good, bad, late)
         assert (good.error, late.error) == (None, None)
@@ -246,7 +267,7 @@ class TestFailure:
     def test_locks_are_lost_and_counted_when_a_group_fails(self, store, monkeypatch):
         commit(store, send("a"))
         [message] = commit(store, acquire()).result
-        monkeypatch.setattr(sending, "_store", lambda *arguments: 1 / 0)
+        monkeypatch.setattr(sending, "store", lambda *arguments: 1 / 0)
         commit(store, send("b"))
         monkeypatch.undo()
         assert commit(store, Complete(queue=4, tokens=[message.token])).result[0].fault is Fault.LOCK_LOST
@@ -280,9 +301,13 @@ class TestFailure:
         disk.full = True
         refused = [send("b"), send("c")]
         commit(store, *refused)
-        assert {command.error.fault for command in refused} == {Fault.QUOTA_EXCEEDED}
+        assert {(command.error.fault, command.error.is_definite) for command in refused} == {
+            (Fault.STORE_UNAVAILABLE, True)
+        }
         disk.full = False
-        assert commit(store, send("d")).result == [[2]]
+        assert store.is_full
+        assert commit(store, send("d"), now=2_000).result == [[2]]
+        assert not store.is_full
         assert peeked(store) == ["a", "d"]
 
 

@@ -16,6 +16,7 @@ from contract.conftest import (
     ids,
     publication,
     record,
+    transfer,
 )
 from twinbus.model.errors import BusError, Fault
 from twinbus.model.message import Incoming, MessageState, Outcome
@@ -265,16 +266,16 @@ class TestDuplicates:
         assert topic.publish("a", to=[FIRST]) == [0]
         topic.pass_ms(1_000)
         [message] = topic.receive(queue=TOPIC)
-        unit = [publication("a", Copy(FIRST, "a"), token=message.token)]
-        assert topic.do(Publish(queue=TOPIC, units=[unit])) == [[2]]
+        unit = [publication("a", Copy(FIRST, "a"))]
+        assert topic.do(Publish(queue=TOPIC, units=[unit], transfers=[transfer(message, TOPIC)])) == [[2]]
         assert ids(topic.receive(queue=FIRST)) == ["a"]
 
 
 class TestScheduled:
     def publish(self, topic, message, *queues):
         copies = [Copy(queue, message.message_id) for queue in queues]
-        unit = [Publication(Incoming(message.record, message.message_id), copies, message.token)]
-        [result] = topic.do(Publish(queue=TOPIC, units=[unit]))
+        unit = [Publication(Incoming(message.record, message.message_id), copies)]
+        [result] = topic.do(Publish(queue=TOPIC, units=[unit], transfers=[transfer(message, TOPIC)]))
         return result
 
     def test_it_waits_in_the_topic_and_is_published_when_it_is_due(self, topic):
@@ -344,16 +345,16 @@ class TestScheduled:
         topic.pass_ms(30_000)
         assert [(m.message_id, m.delivery_count) for m in topic.receive(queue=TOPIC)] == [("a", 1)]
 
-    def test_a_unit_with_one_lost_token_is_refused_whole(self, topic):
+    def test_a_lost_token_refuses_only_its_own_message(self, topic):
         topic.publish("a", "b", to=[], due_at_ms=topic.now + 1_000)
         topic.pass_ms(1_000)
         first, second = topic.receive(queue=TOPIC)
-        lost = [publication(m.message_id, Copy(FIRST, "x"), token=m.token) for m in (first, second, first)]
-        good = [publication(m.message_id, Copy(FIRST, m.message_id), token=m.token) for m in (first, second)]
-        command = Publish(queue=TOPIC, units=[lost, good])
+        units = [[publication(m.message_id, Copy(FIRST, m.message_id))] for m in (first, first, second)]
+        moves = [transfer(m, TOPIC) for m in (first, first, second)]
+        command = Publish(queue=TOPIC, units=units, transfers=moves)
         topic.commit(command)
-        assert command.result[0].fault is Fault.LOCK_LOST
-        assert command.result[1] == [3, 4]
+        assert command.result[1].fault is Fault.LOCK_LOST
+        assert command.result[::2] == [[3], [4]]
         assert ids(topic.receive(queue=FIRST)) == ["a", "b"]
 
     def test_a_full_subscription_leaves_it_locked_in_the_topic(self, topic):
@@ -404,7 +405,8 @@ class TestJournal:
         empty.publish("later", to=[], due_at_ms=empty.now + 1_000)
         empty.pass_ms(1_000)
         [message] = empty.receive(queue=TOPIC, mode=PEEK_LOCK)
-        empty.do(Publish(queue=TOPIC, units=[[publication("later", Copy(FIRST, "later"), token=message.token)]]))
+        unit = [publication("later", Copy(FIRST, "later"))]
+        empty.do(Publish(queue=TOPIC, units=[unit], transfers=[transfer(message, TOPIC)]))
         assert told(empty) == [
             ("send", TOPIC, "a", 1, ""),
             ("send", TOPIC, "a", 0, "duplicate"),

@@ -17,6 +17,14 @@ class SubQueue(IntEnum):
     TRANSFER_DEAD_LETTER = 2
 
 
+BACKLOG_PART = "/x-servicebus-transfer/"
+
+
+def is_backlog(path: str) -> bool:
+    """Whether a queue is one in which a paired namespace's senders leave what is diverted."""
+    return BACKLOG_PART in path.lower()
+
+
 class Address(NamedTuple):
     """An entity path in the sender's own spelling, keywords in ours; entities compare paths without case."""
 

@@ -85,11 +85,18 @@ def check_between(value: int, least: int, most: int, what: str) -> None:
         raise BusError(Fault.ARGUMENT, f"{what} must be between {least} and {most}, not {value}.")
 
 
-def check_unoffered(wanted: dict[str, bool]) -> None:
-    """Refuse what Service Bus has and this version has not, rather than pretend."""
-    for name, is_wanted in wanted.items():
-        if is_wanted:
-            raise BusError(Fault.NOT_IMPLEMENTED, f"{name} is not offered by this version of Twinbus.")
+def check_forwarding(requires_session: bool, forward_to: str | None) -> None:
+    """Refuse to forward what is received by session. Whether there is a destination the namespace knows."""
+    if requires_session and forward_to is not None:
+        raise BusError(Fault.ARGUMENT, "ForwardTo: an entity that requires sessions cannot forward its messages.")
+
+
+def target_path(text: str | None) -> str | None:
+    """The path of a destination, which clients write as an address of the namespace; None where nothing is named."""
+    if text is None:
+        return None
+    _, separator, rest = text.partition("://")
+    return (rest.partition("/")[2] if separator else text).strip("/") or None
 
 
 def check_queue(queue: QueueDescription) -> None:
@@ -115,13 +122,7 @@ def check_queue(queue: QueueDescription) -> None:
         raise BusError(Fault.ARGUMENT, f"UserMetadata has at most {limits.USER_METADATA_CHARS_MAX} characters.")
     if queue.max_message_size_kb is not None:
         raise BusError(Fault.ARGUMENT, "MaxMessageSizeInKilobytes can be set in a Premium namespace only.")
-    check_unoffered(
-        {
-            "ForwardTo": queue.forward_to is not None,
-            "ForwardDeadLetteredMessagesTo": queue.forward_dead_letters_to is not None,
-            "EnablePartitioning": queue.partitioned,
-        }
-    )
+    check_forwarding(queue.requires_session, queue.forward_to)
     check_rules(queue.authorization_rules)
 
 

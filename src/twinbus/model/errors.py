@@ -70,12 +70,19 @@ FACTS: dict[Fault, FaultFacts] = {
 class BusError(Exception):
     """A fault with a sentence for the person who reads it."""
 
-    def __init__(self, fault: Fault, text: str) -> None:
+    def __init__(self, fault: Fault, text: str, *, definite: bool | None = None) -> None:
+        """`definite`, if given, says of this one error what its kind leaves open."""
         super().__init__(text)
         self.fault = fault
         self.text = text
+        self._definite = definite
 
     @property
     def facts(self) -> FaultFacts:
         """Whether a retry may help and whether nothing happened."""
         return FACTS[self.fault]
+
+    @property
+    def is_definite(self) -> bool:
+        """Whether the operation certainly did not happen."""
+        return self.facts.definite if self._definite is None else self._definite

@@ -10,9 +10,13 @@ UNLIMITED_MS = 922_337_203_685_477  # .NET's TimeSpan.MaxValue in whole millisec
 MESSAGE_BYTES_MAX = 262_144
 # The Python client fills a batch up to the limit without counting its envelope: three ids of the first message.
 BATCH_BYTES_MAX = MESSAGE_BYTES_MAX + 2_048
+# What a diverted message carries beyond what it was: a backlog queue takes so much more, or a message that fits its
+# destination would not fit the backlog.
+BACKLOG_ROOM_BYTES = 4_096
 MESSAGE_ID_CHARS_MAX = 128
 ENTITY_NAME_CHARS_MAX = 260
 ENTITIES_MAX = 10_000
+PARTITIONED_ENTITIES_MAX = 100
 USER_METADATA_CHARS_MAX = 1024
 AUTHORIZATION_RULES_MAX = 12
 

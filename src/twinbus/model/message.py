@@ -32,6 +32,7 @@ class Outcome(Enum):
     DEFER = "defer"
     DEAD_LETTER = "dead-letter"
     RELEASE = "release"  # Given back untouched; counts no delivery.
+    TRANSFER_DEAD_LETTER = "transfer-dead-letter"  # It could not be forwarded; only the broker decides so.
 
 
 class Incoming(NamedTuple):
@@ -43,6 +44,7 @@ class Incoming(NamedTuple):
     ttl_ms: int | None = None
     due_at_ms: int | None = None  # The scheduled enqueue time, if the sender gave one.
     partition_key: str | None = None
+    is_ping: bool = False  # Checked and billed like any message, and never stored.
 
 
 class Delivered(NamedTuple):
@@ -70,6 +72,7 @@ class Settlement(NamedTuple):
     overlay: bytes | None = None
     reason: str | None = None
     description: str | None = None
+    delay_ms: int = 0  # Abandoned with a delay, it waits as a scheduled message does, and then joins the end.
 
 
 class SessionGrant(NamedTuple):

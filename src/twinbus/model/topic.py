@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from twinbus.model import limits
-from twinbus.model.entity import EntityStatus, check_between, check_entity_name, check_rules, check_unoffered
+from twinbus.model.entity import EntityStatus, check_between, check_entity_name, check_forwarding, check_rules
 from twinbus.model.errors import BusError, Fault
 from twinbus.model.security import AuthorizationRule
 
@@ -86,7 +86,6 @@ def check_topic(topic: TopicDescription) -> None:
     _check_metadata(topic.user_metadata)
     if topic.max_message_size_kb is not None:
         raise BusError(Fault.ARGUMENT, "MaxMessageSizeInKilobytes can be set in a Premium namespace only.")
-    check_unoffered({"EnablePartitioning": topic.partitioned})
     check_rules(topic.authorization_rules)
 
 
@@ -104,12 +103,7 @@ def check_subscription(subscription: SubscriptionDescription) -> None:
     idle = "AutoDeleteOnIdle in ms"
     check_between(subscription.auto_delete_on_idle_ms, limits.AUTO_DELETE_MS_MIN, limits.UNLIMITED_MS, idle)
     _check_metadata(subscription.user_metadata)
-    check_unoffered(
-        {
-            "ForwardTo": subscription.forward_to is not None,
-            "ForwardDeadLetteredMessagesTo": subscription.forward_dead_letters_to is not None,
-        }
-    )
+    check_forwarding(subscription.requires_session, subscription.forward_to)
 
 
 def check_topic_update(old: TopicDescription, new: TopicDescription) -> None:

@@ -56,7 +56,9 @@ class GroupCommit(Generic[C, H]):
     """Runs one store on a thread of its own.
 
     `submit` is called by the event loop, `on_commit(commands, hints)` is called through `post` once per commit, in the
-    order of commits. The loop reads `pending_count` and `pending_bytes` to say "busy" in time.
+    order of commits. The loop reads `pending_count` and `pending_bytes` to say "busy" in time, and `commit_under_way`
+    to notice a disk that does not answer; whoever gives up waiting for it calls `abandon`. `on_closed` is called, also
+    through `post`, when the store has been closed and the thread ends.
     """
 
     def __init__(
@@ -67,6 +69,7 @@ class GroupCommit(Generic[C, H]):
         on_commit: Callable[[list[C], H], None],
         empty_hints: Callable[[], H],
         name: str = "store",
+        on_closed: Callable[[], None] | None = None,
     ) -> None:
         self._name = name
         self._store = store
@@ -74,15 +77,21 @@ class GroupCommit(Generic[C, H]):
         self._post = post
         self._on_commit = on_commit
         self._empty_hints = empty_hints
+        self._on_closed = on_closed
         self._inbox: deque[tuple[C, int, int]] = deque()
+        self._taken: deque[list[C]] = deque()  # Groups that were not handed back yet, in the order of their commits.
         self._submitting = threading.Lock()
         self._submitted_count = self._submitted_bytes = 0  # Written by submit alone.
         self._finished_count = self._finished_bytes = 0  # Written by the thread alone.
         self._wake = threading.Event()
         self._idle = False
         self._closing = False
+        self._abandoned = False  # Set and read by the loop alone.
+        self._commits = 0
+        self._committing = False
         self._checkpointing: threading.Thread | None = None
-        self._thread = threading.Thread(target=self._run, name=f"{name}-commit", daemon=False)
+        # A daemon, so that a disk that never answers does not keep the process; `close` waits for it all the same.
+        self._thread = threading.Thread(target=self._run, name=f"{name}-commit", daemon=True)
         self._thread.start()
 
     @property
@@ -95,6 +104,11 @@ class GroupCommit(Generic[C, H]):
         """How many bytes of messages wait for their commit."""
         return self._submitted_bytes - self._finished_bytes
 
+    @property
+    def commit_under_way(self) -> int:
+        """The number of the commit (or of the end, once closing) that the thread is at; 0 when it waits for work."""
+        return self._commits if self._committing else 0
+
     def submit(self, command: C, messages: int = 1, size: int = 0) -> None:
         """Have a command executed with the next group; `messages` and `size` are what it adds to that group."""
         with self._submitting:
@@ -106,19 +120,38 @@ class GroupCommit(Generic[C, H]):
         if self._idle:
             self._wake.set()
 
-    def close(self) -> None:
-        """Finish everything that was submitted, then close the store."""
+    def end(self) -> None:
+        """Finish everything that was submitted, then close the store; does not wait for it."""
         with self._submitting:
             self._closing = True
         self._wake.set()
+
+    def close(self) -> None:
+        """Finish everything that was submitted, then close the store, and wait until that is done."""
+        self.end()
         if self._thread is not threading.current_thread():
             self._thread.join()
+
+    def abandon(self) -> tuple[list[C], list[C]]:
+        """End without waiting: what was not handed back yet, which nobody will hear of again from here.
+
+        First what was taken into a commit, which may still succeed and writes into its commands; then what was not.
+        """
+        with self._submitting:
+            self._closing = self._abandoned = True
+            begun = [command for group in self._taken for command in group]
+            waiting = [command for command, _, _ in self._inbox]
+            self._inbox.clear()
+        self._wake.set()
+        return begun, waiting
 
     def _run(self) -> None:
         try:
             while True:
                 group, messages, size = self._take()
                 if group:
+                    self._commits += 1
+                    self._committing = True
                     self._commit(group)
                     self._finished_count += messages
                     self._finished_bytes += size
@@ -126,12 +159,18 @@ class GroupCommit(Generic[C, H]):
                 elif not self._wait():
                     break
         finally:
+            self._commits += 1
+            self._committing = True
             if self._checkpointing is not None:
                 self._checkpointing.join()
             self._store.close()
+            self._committing = False
+            if self._on_closed is not None:
+                self._tell(self._on_closed)
 
     def _wait(self) -> bool:
         """Sleep until there is something to do; False when there never will be."""
+        self._committing = False
         self._wake.clear()
         self._idle = True
         # The order matters: whoever submits looks at `idle` after appending, so one of the two sees the other.
@@ -146,11 +185,14 @@ class GroupCommit(Generic[C, H]):
         inbox = self._inbox
         group: list[C] = []
         messages = size = 0
-        while inbox and messages < GROUP_MESSAGES and size < GROUP_BYTES:
-            command, more_messages, more_size = inbox.popleft()
-            group.append(command)
-            messages += more_messages
-            size += more_size
+        with self._submitting:
+            while inbox and messages < GROUP_MESSAGES and size < GROUP_BYTES:
+                command, more_messages, more_size = inbox.popleft()
+                group.append(command)
+                messages += more_messages
+                size += more_size
+            if group:
+                self._taken.append(group)
         return group, messages, size
 
     def _commit(self, group: list[C]) -> None:
@@ -162,17 +204,26 @@ class GroupCommit(Generic[C, H]):
             for command in group:
                 command.error = BusError(Fault.INTERNAL, f"The commit failed: {error}")
             hints = self._empty_hints()
+        self._tell(functools.partial(self._hand_back, group, hints))
+
+    def _hand_back(self, group: list[C], hints: H) -> None:
+        """Runs in the loop, so that after `abandon` nothing comes any more."""
+        if not self._abandoned:
+            self._taken.popleft()
+            self._on_commit(group, hints)
+
+    def _tell(self, callback: Callable[[], None]) -> None:
         try:
-            self._post(functools.partial(self._on_commit, group, hints))
+            self._post(callback)
         except RuntimeError:
-            _log.debug("nobody is left to hear of a commit of %d commands", len(group))
+            _log.debug("%s: nobody is left to hear of it", self._name)
 
     def _checkpoint(self) -> None:
         """Start moving the log beside the commits; when most is moved, move the rest between two of them."""
         helper = self._checkpointing
         if helper is None:
             if self._store.checkpoint_due():
-                helper = threading.Thread(target=self._store.checkpoint, name=f"{self._name}-checkpoint", daemon=False)
+                helper = threading.Thread(target=self._store.checkpoint, name=f"{self._name}-checkpoint", daemon=True)
                 self._checkpointing = helper
                 helper.start()
         elif not helper.is_alive():

@@ -5,12 +5,15 @@ Small and synchronous; what a document means is known to `entities`.
 
 from __future__ import annotations
 
+import logging
 from typing import NamedTuple
 
 import apsw
 
 from twinbus.model.errors import BusError, Fault
 from twinbus.sql import sqlite
+
+_log = logging.getLogger(__name__)
 
 VERSION = 1
 
@@ -25,6 +28,7 @@ CREATE TABLE entity (
 );
 """
 _VERSION_KEY = "catalog_version"
+NEXT_ID_KEY = "next-entity-id"
 
 
 class EntityRow(NamedTuple):
@@ -38,30 +42,30 @@ class EntityRow(NamedTuple):
 
 
 class CatalogFile:
-    """A durable table of entities. Every change is on disk when its call returns, or raises."""
+    """A durable table of entities. Every change is on disk when its call returns, or raises.
+
+    When the disk has failed, the file is closed, and the next call opens it anew.
+    """
 
     def __init__(self, path: str, vfs: str | None = None) -> None:
-        self._database = sqlite.connect(path, vfs, cache_kib=2048)
-        try:
-            self._prepare()
-        except BaseException:
-            self._database.close()
-            raise
+        self._path = path
+        self._vfs = vfs
+        self._opened: apsw.Connection | None = self._open()
 
-    def _prepare(self) -> None:
-        tables = {row[0] for row in self._database.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
-        if not tables:
-            with self._database:
-                self._database.execute(_TABLES)
-                self._database.execute("INSERT INTO meta VALUES (?, ?)", (_VERSION_KEY, str(VERSION)))
-            return
-        version = self._database.execute("SELECT value FROM meta WHERE key = ?", (_VERSION_KEY,)).get
-        if version != str(VERSION):
-            raise BusError(
-                Fault.STORE_UNAVAILABLE,
-                f"The catalog's file has version {version}, and this version of Twinbus knows only {VERSION}. Start the"
-                " newer Twinbus that wrote it, or use another data directory.",
-            )
+    def _open(self) -> apsw.Connection:
+        database = sqlite.connect(self._path, self._vfs, cache_kib=2048)
+        try:
+            _prepare(database)
+        except BaseException:
+            database.close()
+            raise
+        return database
+
+    @property
+    def _database(self) -> apsw.Connection:
+        if self._opened is None:
+            self._opened = self._open()
+        return self._opened
 
     def load(self) -> tuple[dict[str, str], list[EntityRow]]:
         """The namespace's settings, and all entities in order of their numbers."""
@@ -87,10 +91,25 @@ class CatalogFile:
             raise ValueError("the version is not a setting")
         self._write("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
 
+    def take_ids(self, count: int) -> int:
+        """Numbers for new entities, in a row, never given out twice; the first of them."""
+        try:
+            taken = self._database.execute("SELECT value FROM meta WHERE key = ?", (NEXT_ID_KEY,)).get
+        except apsw.Error as error:
+            raise self._failed(error) from error
+        first = int(taken or 1)
+        self.set_meta(NEXT_ID_KEY, str(first + count))
+        return first
+
     def close(self) -> None:
         """Move the log into the file and release it."""
-        sqlite.checkpoint(self._database, truncate=True)
-        self._database.close()
+        if self._opened is None:
+            return
+        try:
+            sqlite.checkpoint(self._opened, truncate=True)
+        except apsw.Error as error:
+            _log.warning("the catalog's last checkpoint failed, the next start will do it: %s", error)
+        self._opened.close()
 
     def _write(self, statement: str, values: tuple[int | str, ...]) -> None:
         try:
@@ -98,4 +117,28 @@ class CatalogFile:
         except apsw.ConstraintError as error:
             raise BusError(Fault.ENTITY_EXISTS, "Another entity has this name.") from error
         except apsw.Error as error:
-            raise BusError(Fault.STORE_UNAVAILABLE, f"The catalog could not be written: {error}") from error
+            raise self._failed(error) from error
+
+    def _failed(self, error: apsw.Error) -> BusError:
+        """After some errors nobody knows what is on the disk, and the engine's own state is no longer to be trusted."""
+        if sqlite.is_fatal(error) and self._opened is not None:
+            sqlite.leave_log(self._opened)
+            self._opened.close()
+            self._opened = None
+        return BusError(Fault.STORE_UNAVAILABLE, f"The catalog could not be written: {error}")
+
+
+def _prepare(database: apsw.Connection) -> None:
+    tables = {row[0] for row in database.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
+    if not tables:
+        with database:
+            database.execute(_TABLES)
+            database.execute("INSERT INTO meta VALUES (?, ?)", (_VERSION_KEY, str(VERSION)))
+        return
+    version = database.execute("SELECT value FROM meta WHERE key = ?", (_VERSION_KEY,)).get
+    if version != str(VERSION):
+        raise BusError(
+            Fault.STORE_UNAVAILABLE,
+            f"The catalog's file has version {version}, and this version of Twinbus knows only {VERSION}. Start the"
+            " newer Twinbus that wrote it, or use another data directory.",
+        )

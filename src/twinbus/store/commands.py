@@ -25,6 +25,7 @@ class QueueSettings(NamedTuple):
     duplicate_window_ms: int = 0  # 0: no duplicate detection.
     requires_session: bool = False
     max_size_bytes: int = 1024 * 1024 * 1024
+    keyed_duplicates: bool = False  # A duplicate has the same id and the same partition key (partitioned entities).
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -63,15 +64,30 @@ class Count(Command):
     result: Counts | None = None
 
 
+class Transfer(NamedTuple):
+    """The message that a unit was made from: it moves here from another queue, and must neither be lost nor doubled.
+
+    With a token its queue is on this store: the lock is completed in the same transaction, or the unit is refused
+    because the lock is lost. Without one it is on another store: this store remembers queue and number with the
+    message, and the same transfer once more changes nothing (its number is then 0) until `Forget`. Duplicate detection
+    applies to what comes from another entity (a duplicate leaves its source, too), not to a move inside of one.
+    """
+
+    queue: int
+    sequence_number: int
+    token: bytes = b""
+
+
 @dataclass(slots=True, eq=False, kw_only=True)
 class Send(Command):
     """Store the deliveries of one link. Each unit is stored whole or refused whole.
 
     A result is the list of the unit's sequence numbers (0 for a message dropped as a duplicate) or the reason for the
-    refusal.
+    refusal. With transfers, one for each unit, each unit is one message.
     """
 
     units: list[list[Incoming]]
+    transfers: list[Transfer] = field(default_factory=list)
     result: list[list[int] | BusError] = field(default_factory=list)
 
 
@@ -91,24 +107,39 @@ class Copy(NamedTuple):
 class Publication(NamedTuple):
     """One message of a topic with its copies; their records are stored once.
 
-    With a due time and no copies it waits in the topic's own queue, even if its time came on the way to the store. With
-    a token it is a message that waited there: the lock is completed in the same transaction.
+    With a due time and no copies it waits in the topic's own queue, even if its time came on the way to the store.
     """
 
     message: Incoming
     copies: list[Copy]
-    token: bytes = b""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Publish(Command):
     """Store the deliveries of one link to a topic. `queue` is the topic's own; all copies are on the same store.
 
-    Each unit is stored whole or refused whole; results as in Send, numbers being those of the topic's own queue.
+    Each unit is stored whole or refused whole; results as in Send, numbers being those of the topic's own queue. A
+    transfer out of the topic's own queue is a scheduled message whose time has come; it keeps its number.
     """
 
     units: list[list[Publication]]
+    transfers: list[Transfer] = field(default_factory=list)
     result: list[list[int] | BusError] = field(default_factory=list)
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Ping(Command):
+    """Show that a message of a size could be stored now: everything is checked and journaled, and nothing kept."""
+
+    message_id: str
+    size: int
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Forget(Command):
+    """Transfers from `queue`, which is on another store, are complete there; they need not be remembered any more."""
+
+    sequence_numbers: list[int]
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -199,10 +230,14 @@ class CancelScheduled(Command):
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class DeleteBatch(Command):
-    """Remove up to `limit` unlocked active messages enqueued before an instant; the result is how many."""
+    """Remove up to `limit` unlocked messages enqueued before an instant; the result is how many.
+
+    Active ones only, or (to purge a queue) deferred and scheduled ones too.
+    """
 
     limit: int
     before_ms: int
+    every_state: bool = False
     result: int = 0
 
 
@@ -267,7 +302,7 @@ class Sweep(Command):
     """Do what time has made due, in bounded chunks; the result says whether more is waiting.
 
     Expired locks, messages past their time to live, scheduled messages whose time has come, old duplicate ids,
-    rows of dropped entities, old journal rows. `queue` is ignored.
+    rows of dropped entities, old journal rows, transfers remembered for more than a month. `queue` is ignored.
     """
 
     result: bool = False

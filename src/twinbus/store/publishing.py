@@ -6,18 +6,20 @@ commit makes it so.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from twinbus.model.address import SubQueue
 from twinbus.model.errors import BusError, Fault
 from twinbus.model.message import Incoming, MessageState
-from twinbus.store.commands import Copy, Publication, Publish
+from twinbus.store.commands import Copy, Publication, Publish, Transfer
 from twinbus.store.copies import Alike, Copies
+from twinbus.store.duplicates import Known, key_of, known_duplicates, remember
 from twinbus.store.plan import LARGEST_RECORD, Kind
-from twinbus.store.sending import known_duplicates, store_run
-from twinbus.store.settling import lock_lost, remove
-from twinbus.store.volatile import Entity, Lock, Queue
-from twinbus.store.work import Work, columns_of
+from twinbus.store.sending import store_run
+from twinbus.store.transferring import Arrivals, may_be_duplicate
+from twinbus.store.volatile import Entity, Queue
+from twinbus.store.work import Work
 
 NO_SESSION = "Session id is null."
 _NO_SESSION_TEXT = "The subscription requires sessions, and the message has no session id."
@@ -28,9 +30,9 @@ class _Step(NamedTuple):
     """What will be done about one publication, if its unit is accepted."""
 
     message: Incoming
+    is_here: bool = False  # The same transfer came before.
     duplicate: bool = False
     waits: bool = False  # In the topic's own queue, for its time to come.
-    token: bytes = b""
     targets: dict[Alike, list[Queue]] | None = None
 
 
@@ -57,69 +59,105 @@ def publish(work: Work, commands: list[Publish]) -> None:
             found.append((work.queue_of(command), command))
         except BusError as error:
             command.error = error
-    known = known_duplicates(
-        work,
-        [
-            (topic, publication.message.message_id)
-            for topic, command in found
-            if topic.entity.settings.duplicate_window_ms
-            for unit in command.units
-            for publication in unit
-            if publication.message.message_id and not publication.token
-        ],
-    )
-    copies = Copies(work)
+    candidates = [
+        (topic, publication.message)
+        for topic, command in found
+        if topic.entity.settings.duplicate_window_ms
+        for unit, transfer in zip(command.units, _transfers(command), strict=True)
+        if may_be_duplicate(topic, transfer)
+        for publication in unit
+    ]
+    commit = _Commit(work, known_duplicates(work, candidates), Arrivals(work, commands), Copies(work))
     for topic, command in found:
+        commit.publish(topic, command)
+    commit.arrivals.leave()
+    commit.copies.store()
+    commit.arrivals.remember()
+
+
+def _transfers(command: Publish) -> Sequence[Transfer | None]:
+    return command.transfers or [None] * len(command.units)
+
+
+class _Commit(NamedTuple):
+    """What all publications of one commit share."""
+
+    work: Work
+    known: Known
+    arrivals: Arrivals
+    copies: Copies
+
+    def publish(self, topic: Queue, command: Publish) -> None:
+        """Store the units of one command."""
         told = _Told()
-        for unit in command.units:
+        for unit, transfer in zip(command.units, _transfers(command), strict=True):
             try:
-                steps = _decide(work, topic, unit, known)
+                steps = self._decide(topic, unit, transfer)
             except BusError as error:
                 command.result.append(error)
                 continue
-            command.result.append([_do(work, topic, command, step, known, copies, told) for step in steps])
-        work.journal.add("send", topic.id, command.origin, told.sent)
-        work.journal.add("send", topic.id, command.origin, told.dropped, "duplicate")
-    copies.store()
+            command.result.append([self._do(topic, command, step, transfer, told) for step in steps])
+        self.work.journal.add("send", topic.id, command.origin, told.sent)
+        self.work.journal.add("send", topic.id, command.origin, told.dropped, "duplicate")
 
+    def _decide(self, topic: Queue, unit: list[Publication], transfer: Transfer | None) -> list[_Step]:
+        """What to do about each publication of a unit; raises the reason for which the unit is refused.
 
-# Deciding changes nothing, so that a refused unit leaves no trace.
-
-
-def _decide(work: Work, topic: Queue, unit: list[Publication], known: set[tuple[int, str]]) -> list[_Step]:
-    """What to do about each publication of a unit; raises the reason for which the unit is refused."""
-    steps: list[_Step] = []
-    demand: dict[Entity, int] = {}
-    seen: set[str] = set()
-    tokens: set[bytes] = set()
-    for message, copies, token in unit:
-        size = len(message.record)
-        if size > LARGEST_RECORD:
-            raise BusError(Fault.MESSAGE_TOO_LARGE, f"A message of {size} bytes is more than the store can keep.")
-        if token:
-            if token in tokens or _lock(work, topic, token) is None:
-                raise lock_lost()
-            tokens.add(token)
-        elif topic.entity.settings.duplicate_window_ms and message.message_id:
-            if message.message_id in seen or (topic.id, message.message_id) in known:
-                steps.append(_Step(message, duplicate=True))
+        It changes nothing, so that a refused unit leaves no trace.
+        """
+        if transfer is not None:
+            if self.arrivals.is_here(transfer):
+                return [_Step(message, is_here=True) for message, _ in unit]
+            self.arrivals.lock_of(transfer)
+        settings = topic.entity.settings
+        is_own = not may_be_duplicate(topic, transfer)
+        steps: list[_Step] = []
+        demand: dict[Entity, int] = {}
+        seen: set[str] = set()
+        for message, copies in unit:
+            size = len(message.record)
+            if size > LARGEST_RECORD:
+                raise BusError(Fault.MESSAGE_TOO_LARGE, f"A message of {size} bytes is more than the store can keep.")
+            key = key_of(settings, message) if settings.duplicate_window_ms and not is_own else ""
+            if key:
+                if key in seen or (topic.id, key) in self.known:
+                    steps.append(_Step(message, duplicate=True))
+                    continue
+                seen.add(key)
+            # Its time may have come since the caller looked at the clock. Then it has no copies yet, and still must
+            # wait here for somebody to make them.
+            if message.due_at_ms is not None and not copies and not is_own:
+                demand[topic.entity] = demand.get(topic.entity, 0) + size
+                steps.append(_Step(message, waits=True))
                 continue
-            seen.add(message.message_id)
-        # Its time may have come since the caller looked at the clock. Then it has no copies yet, and still must wait
-        # here for somebody to make them.
-        if message.due_at_ms is not None and not copies and not token:
-            demand[topic.entity] = demand.get(topic.entity, 0) + size
-            steps.append(_Step(message, waits=True))
-            continue
-        steps.append(_Step(message, token=token, targets=_targets(work, copies, size, demand)))
-    for entity, size in demand.items():
-        _check_room(entity, size)
-    return steps
+            steps.append(_Step(message, targets=_targets(self.work, copies, size, demand)))
+        for entity, size in demand.items():
+            _check_room(entity, size)
+        return steps
 
-
-def _lock(work: Work, topic: Queue, token: bytes) -> Lock | None:
-    lock = topic.locks.get(token)
-    return None if lock is None or lock.until_ms <= work.now_ms else lock
+    def _do(self, topic: Queue, command: Publish, step: _Step, transfer: Transfer | None, told: _Told) -> int:
+        """Carry out what was decided about one publication, which cannot fail; its number in the topic's own queue."""
+        message = step.message
+        if step.is_here:
+            return 0
+        moved = None if transfer is None else self.arrivals.take(transfer, topic, command.origin)
+        if step.duplicate:
+            told.send(message, 0)
+            return 0
+        if moved is not None and not may_be_duplicate(topic, transfer):
+            number = moved.seq
+        else:
+            number = topic.next_seq
+            topic.next_seq += 1
+            self.work.touch(topic)
+            remember(self.work, topic, message, self.known)
+            if step.waits:
+                store_run(self.work, topic, command.origin, [message], number, _waiting(self.work, message))
+                return number
+            told.send(message, number)
+        if step.targets:
+            self.copies.add(topic.id, number, command.origin, message.record, step.targets)
+        return number
 
 
 def _targets(work: Work, copies: list[Copy], shared_size: int, demand: dict[Entity, int]) -> dict[Alike, list[Queue]]:
@@ -154,45 +192,6 @@ def _check_room(entity: Entity, size: int) -> None:
             f"Entity {entity.id} is full: it may hold {entity.settings.max_size_bytes} bytes,"
             f" {max(room, 0)} are free, and {size} were published to it.",
         )
-
-
-# Doing cannot fail.
-
-
-def _do(
-    work: Work, topic: Queue, command: Publish, step: _Step, known: set[tuple[int, str]], copies: Copies, told: _Told
-) -> int:
-    """Carry out what was decided about one publication; its number in the topic's own queue."""
-    message = step.message
-    if step.duplicate:
-        told.send(message, 0)
-        return 0
-    if step.token:
-        number = _consume(work, topic, command, step.token)
-    else:
-        number = topic.next_seq
-        topic.next_seq += 1
-        work.touch(topic)
-        if topic.entity.settings.duplicate_window_ms and message.message_id:
-            known.add((topic.id, message.message_id))
-            work.plan.duplicates.append((topic.id, message.message_id))
-            work.memory.due(work.now_ms + topic.entity.settings.duplicate_window_ms)
-        if step.waits:
-            store_run(work, topic, command.origin, [message], number, _waiting(work, message))
-            return number
-        told.send(message, number)
-    if step.targets:
-        copies.add(topic.id, number, command.origin, message.record, step.targets)
-    return number
-
-
-def _consume(work: Work, topic: Queue, command: Publish, token: bytes) -> int:
-    """A message that waited for its time leaves the topic's own queue; its number there."""
-    lock = topic.locks[token]
-    work.unlock(topic, token, lock, True)
-    work.journal.add("complete", topic.id, command.origin, columns_of([lock.message]), "published")
-    remove(work, topic, [lock.message])
-    return lock.message.seq
 
 
 def _waiting(work: Work, message: Incoming) -> Kind:

@@ -30,12 +30,13 @@ def cancel_scheduled(work: Work, command: CancelScheduled) -> None:
 
 
 def delete_batch(work: Work, command: DeleteBatch) -> None:
-    """Remove the oldest unlocked active messages that were enqueued before an instant."""
+    """Remove the oldest unlocked messages that were enqueued before an instant, active ones or all."""
     queue = work.queue_of(command)
     work.flush()
     locked = queue.locked_numbers()
     limit = command.limit + len(locked)
-    found = work.states(queue, statements.OLD_ACTIVE, before_ms=command.before_ms, limit=limit)
+    statement = statements.OLD_MESSAGES if command.every_state else statements.OLD_ACTIVE
+    found = work.states(queue, statement, before_ms=command.before_ms, limit=limit)
     leaving = [message for message in found if message.seq not in locked][: command.limit]
     forget(queue, leaving)
     remove(work, queue, leaving)

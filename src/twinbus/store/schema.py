@@ -11,7 +11,19 @@ import apsw
 from twinbus.model.errors import BusError, Fault
 from twinbus.store import statements
 
-VERSION = 1
+VERSION = 2
+
+# Messages that came from a queue on another store and may not be complete there yet, so that the same one is not
+# stored twice.
+_TRANSFERS = """
+CREATE TABLE transfer (
+    queue INTEGER NOT NULL, seq INTEGER NOT NULL, at_ms INTEGER NOT NULL, PRIMARY KEY (queue, seq)
+) WITHOUT ROWID;
+CREATE INDEX transfer_age ON transfer (at_ms);
+"""
+
+# What makes a file of one version one of the next.
+MIGRATIONS = {1: _TRANSFERS}
 
 TABLES = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -79,20 +91,30 @@ def prepare(database: apsw.Connection) -> None:
     version = _version(database)
     if version is None:
         with database:
-            database.execute(TABLES)
+            database.execute(TABLES + _TRANSFERS)
             database.execute(
                 "INSERT INTO meta VALUES ('kind', 'messaging-store'), ('schema_version', ?)", (str(VERSION),)
             )
-    elif version != VERSION:
+    elif version > VERSION:
         raise BusError(
-            Fault.STORE_UNAVAILABLE,
+            Fault.NOT_ALLOWED,
             f"The messaging store's file has schema version {version}, and this version of Twinbus knows only up to"
             f" {VERSION}. Start the newer Twinbus that wrote it, or use another data directory.",
         )
+    else:
+        _migrate(database, version)
     database.execute(statements.CHANGE_VIEW)
     database.execute(statements.CHANGE_TRIGGER)
     database.execute(statements.COPY_VIEW)
     database.execute(statements.COPY_TRIGGER)
+
+
+def _migrate(database: apsw.Connection, version: int) -> None:
+    """Bring a file of an older version up to date, one version at a time, each step whole or not at all."""
+    for old in range(version, VERSION):
+        with database:
+            database.execute(MIGRATIONS[old])
+            database.execute("UPDATE meta SET value = ? WHERE key = 'schema_version'", (str(old + 1),))
 
 
 def _version(database: apsw.Connection) -> int | None:
@@ -103,4 +125,4 @@ def _version(database: apsw.Connection) -> int | None:
         meta = dict(database.execute("SELECT key, value FROM meta"))
         if meta.get("kind") == "messaging-store":
             return int(meta["schema_version"])
-    raise BusError(Fault.STORE_UNAVAILABLE, "The file is a database, but not one of Twinbus' messaging stores.")
+    raise BusError(Fault.NOT_ALLOWED, "The file is a database, but not one of Twinbus' messaging stores.")

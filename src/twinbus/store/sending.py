@@ -5,12 +5,10 @@ Nothing is on disk when this returns; the commit makes it so.
 
 from __future__ import annotations
 
-import json
-
 from twinbus.model.errors import BusError, Fault
 from twinbus.model.message import Incoming, MessageState, Origin
-from twinbus.store import statements
 from twinbus.store.commands import Send
+from twinbus.store.duplicates import Known, key_of, known_duplicates, remember
 from twinbus.store.plan import LARGEST_RECORD, Kind
 from twinbus.store.volatile import RECORD_OVERHEAD, Line, Queue, Stored
 from twinbus.store.work import Work
@@ -21,7 +19,10 @@ _new_tuple = tuple.__new__
 
 
 def send(work: Work, commands: list[Send]) -> None:
-    """Store the units of all commands, queue by queue and in order of arrival within a queue."""
+    """Store the units of all commands, queue by queue and in order of arrival within a queue.
+
+    Those with transfers are left to `store.transferring`.
+    """
     by_queue: dict[int, tuple[Queue, list[Send]]] = {}
     for command in commands:
         try:
@@ -30,39 +31,25 @@ def send(work: Work, commands: list[Send]) -> None:
             command.error = error
             continue
         by_queue.setdefault(queue.id, (queue, []))[1].append(command)
-    known = _known_duplicates(work, list(by_queue.values()))
+    known = known_duplicates(work, _candidates(list(by_queue.values())))
     for queue, sends in by_queue.values():
         for command in sends:
             _send(work, queue, command, known)
 
 
-def _known_duplicates(work: Work, sends: list[tuple[Queue, list[Send]]]) -> set[tuple[int, str]]:
-    """The (queue, message id) pairs that were stored within their queue's window before this commit."""
-    candidates = [
-        (queue, message.message_id)
+def _candidates(sends: list[tuple[Queue, list[Send]]]) -> list[tuple[Queue, Incoming]]:
+    """The messages that may be duplicates."""
+    return [
+        (queue, message)
         for queue, commands in sends
         if queue.entity.settings.duplicate_window_ms
         for command in commands
         for unit in command.units
         for message in unit
-        if message.message_id
     ]
-    return known_duplicates(work, candidates)
 
 
-def known_duplicates(work: Work, candidates: list[tuple[Queue, str]]) -> set[tuple[int, str]]:
-    """Those of the candidates that are in the database, and inside of their queue's window."""
-    if not candidates:
-        return set()
-    asked = [
-        (queue.id, message_id, work.now_ms - queue.entity.settings.duplicate_window_ms)
-        for queue, message_id in candidates
-    ]
-    found = work.database.execute(statements.KNOWN_DUPLICATES, (json.dumps(asked),)).get
-    return {(queue, message_id) for queue, message_id in json.loads(found)}
-
-
-def _send(work: Work, queue: Queue, command: Send, known: set[tuple[int, str]]) -> None:
+def _send(work: Work, queue: Queue, command: Send, known: Known) -> None:
     """Decide unit by unit, then store everything accepted at once, under consecutive numbers."""
     settings = queue.entity.settings
     room = settings.max_size_bytes - queue.entity.bytes
@@ -76,7 +63,7 @@ def _send(work: Work, queue: Queue, command: Send, known: set[tuple[int, str]]) 
     first = queue.next_seq
     for unit in command.units:
         size = sum([len(incoming.record) for incoming in unit])
-        refusal = _refusal(queue, unit, size, room)
+        refusal = refusal_of(queue, unit, size, room)
         if refusal is not None:
             command.result.append(refusal)
             continue
@@ -88,7 +75,7 @@ def _send(work: Work, queue: Queue, command: Send, known: set[tuple[int, str]]) 
             accepted += unit
             command.result.append(list(range(at, at + len(unit))))
     if accepted:
-        _store(work, queue, command, accepted)
+        store(work, queue, command.origin, accepted)
     if dropped:
         ids = [incoming.message_id for incoming in dropped]
         sizes = [len(incoming.record) for incoming in dropped]
@@ -102,10 +89,11 @@ def _accept_all(work: Work, queue: Queue, command: Send, everything: list[Incomi
         command.result.append([at] if len(unit) == 1 else list(range(at, at + len(unit))))
         at += len(unit)
     if everything:
-        _store(work, queue, command, everything)
+        store(work, queue, command.origin, everything)
 
 
-def _refusal(queue: Queue, unit: list[Incoming], size: int, room: int) -> BusError | None:
+def refusal_of(queue: Queue, unit: list[Incoming], size: int, room: int) -> BusError | None:
+    """Why a queue does not take a unit, if it does not."""
     if size > room:
         return BusError(
             Fault.QUOTA_EXCEEDED,
@@ -124,42 +112,39 @@ def _first_copies(
     queue: Queue,
     unit: list[Incoming],
     at: int,
-    known: set[tuple[int, str]],
+    known: Known,
     accepted: list[Incoming],
     dropped: list[Incoming],
 ) -> list[int]:
     """Sort a unit into what is new and what is a duplicate; the unit's numbers, with 0 for each duplicate."""
     numbers: list[int] = []
     for incoming in unit:
-        key = (queue.id, incoming.message_id)
-        if key in known:
+        if (queue.id, key_of(queue.entity.settings, incoming)) in known:
             numbers.append(0)
             dropped.append(incoming)
             continue
-        if incoming.message_id:
-            known.add(key)
-            work.plan.duplicates.append(key)
-            work.memory.due(work.now_ms + queue.entity.settings.duplicate_window_ms)
+        remember(work, queue, incoming, known)
         numbers.append(at)
         at += 1
         accepted.append(incoming)
     return numbers
 
 
-def _store(work: Work, queue: Queue, command: Send, accepted: list[Incoming]) -> None:
+def store(work: Work, queue: Queue, origin: Origin, accepted: list[Incoming]) -> None:
+    """Store messages under the queue's next numbers."""
     first = queue.next_seq
     queue.next_seq += len(accepted)
     work.touch(queue)
     # Neighbours mostly are of one kind, and then nothing needs to be looked at message by message.
     shapes = {incoming[2:5] for incoming in accepted}
     if len(shapes) == 1:
-        store_run(work, queue, command.origin, accepted, first, _kind(work, queue, *shapes.pop()))
+        store_run(work, queue, origin, accepted, first, _kind(work, queue, *shapes.pop()))
         return
     kinds = {shape: _kind(work, queue, *shape) for shape in shapes}
     start = 0
     for index in range(1, len(accepted) + 1):
         if index == len(accepted) or accepted[index][2:5] != accepted[start][2:5]:
-            store_run(work, queue, command.origin, accepted[start:index], first + start, kinds[accepted[start][2:5]])
+            store_run(work, queue, origin, accepted[start:index], first + start, kinds[accepted[start][2:5]])
             start = index
 
 

@@ -21,6 +21,7 @@ _OPERATIONS = {
     Outcome.DEFER: "defer",
     Outcome.DEAD_LETTER: "deadletter",
     Outcome.RELEASE: "release",
+    Outcome.TRANSFER_DEAD_LETTER: "transfer_deadletter",
 }
 
 
@@ -68,6 +69,8 @@ def settle(work: Work, command: Settle) -> None:
         elif settlement.outcome is Outcome.DEAD_LETTER and queue.sub != SubQueue.MAIN:
             text = "A message in a dead-letter queue cannot be dead-lettered again."
             refusal = BusError(Fault.NOT_ALLOWED, text)
+        elif settlement.outcome is Outcome.TRANSFER_DEAD_LETTER and queue.sub == SubQueue.TRANSFER_DEAD_LETTER:
+            refusal = BusError(Fault.NOT_ALLOWED, "The message is in the transfer dead-letter queue already.")
         else:
             work.unlock(queue, settlement.token, lock, settlement.outcome not in _UNCOUNTED)
             accepted.append((lock.message, settlement))
@@ -88,10 +91,12 @@ def _settle(work: Work, queue: Queue, message: Stored, settlement: Settlement, o
         remove(work, queue, [message])
     elif outcome is Outcome.DEAD_LETTER:
         dead_letter(work, queue, message, settlement.reason, settlement.description)
+    elif outcome is Outcome.TRANSFER_DEAD_LETTER:
+        _move(work, queue, SubQueue.TRANSFER_DEAD_LETTER, message, settlement.reason, settlement.description)
     elif outcome is Outcome.DEFER:
         defer(work, queue, message)
     else:
-        give_back(work, queue, message, outcome is Outcome.ABANDON, origin)
+        give_back(work, queue, message, outcome is Outcome.ABANDON, origin, settlement.delay_ms)
 
 
 def renew(work: Work, command: Renew) -> None:
@@ -133,7 +138,13 @@ def defer(work: Work, queue: Queue, message: Stored) -> None:
 
 def dead_letter(work: Work, queue: Queue, message: Stored, reason: str | None, description: str | None) -> None:
     """Move a message to the dead-letter queue under its own number; there it has no time to live."""
-    target = queue.entity.queues[SubQueue.DEAD_LETTER]
+    _move(work, queue, SubQueue.DEAD_LETTER, message, reason, description)
+
+
+def _move(
+    work: Work, queue: Queue, sub: SubQueue, message: Stored, reason: str | None, description: str | None
+) -> None:
+    target = queue.entity.queues[sub]
     moved = message._replace(
         state=int(MessageState.ACTIVE), expires_at_ms=None, due_at_ms=None, reason=reason, description=description
     )
@@ -160,8 +171,13 @@ def expire(work: Work, queue: Queue, message: Stored) -> None:
     work.journal.add("ttl_expire", queue.id, BROKER, columns_of([message]), outcome)
 
 
-def give_back(work: Work, queue: Queue, message: Stored, counted: bool, origin: Origin = BROKER) -> None:
-    """An unlocked message returns to where it was, unless its deliveries or its time are used up."""
+def give_back(
+    work: Work, queue: Queue, message: Stored, counted: bool, origin: Origin = BROKER, delay_ms: int = 0
+) -> None:
+    """An unlocked message returns to where it was, unless its deliveries or its time are used up.
+
+    With a delay it waits outside of the line first; in a session that would break the order, so there it does not.
+    """
     limit = queue.entity.settings.max_delivery_count
     if counted:
         message = message._replace(delivery_count=message.delivery_count + 1)
@@ -173,6 +189,10 @@ def give_back(work: Work, queue: Queue, message: Stored, counted: bool, origin: 
     if message.state == MessageState.ACTIVE and _is_over(message, work.now_ms):
         expire(work, queue, message)
         return
+    may_wait = counted and queue.sub == SubQueue.MAIN and not queue.in_sessions
+    if delay_ms > 0 and may_wait and message.state == MessageState.ACTIVE:
+        _postpone(work, queue, message, work.now_ms + delay_ms)
+        return
     if counted:
         work.plan.replace(queue.id, message.seq, queue.id, message)
     if message.state != MessageState.ACTIVE:
@@ -183,6 +203,16 @@ def give_back(work: Work, queue: Queue, message: Stored, counted: bool, origin: 
     work.hints.ready.add(queue.id)
     if queue.in_sessions:
         work.hints.sessions.setdefault(queue.id, set()).add(message.session or "")
+
+
+def _postpone(work: Work, queue: Queue, message: Stored, due_ms: int) -> None:
+    """A message waits for an instant, as one that was sent to be enqueued then; it joins the end of the queue."""
+    queue.count(message.state, -1)
+    queue.count(MessageState.SCHEDULED, 1)
+    waiting = message._replace(state=int(MessageState.SCHEDULED), due_at_ms=due_ms)
+    work.plan.replace(queue.id, message.seq, queue.id, waiting)
+    work.touch(queue)
+    work.memory.due(due_ms)
 
 
 def _is_over(message: Stored, now_ms: int) -> bool:

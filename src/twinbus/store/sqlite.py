@@ -21,6 +21,7 @@ from twinbus.store import (
     acquiring,
     commands,
     lifecycle,
+    pinging,
     publishing,
     reading,
     recovery,
@@ -31,9 +32,11 @@ from twinbus.store import (
     settling,
     statements,
     sweeping,
+    transferring,
 )
 from twinbus.store.commands import Command, Hints
 from twinbus.store.journal import JournalRow
+from twinbus.store.reserve import RESERVE_BYTES, Reserve
 from twinbus.store.volatile import Memory
 from twinbus.store.work import TokenSource, Work
 
@@ -41,6 +44,7 @@ _log = logging.getLogger(__name__)
 
 CACHE_BYTES = 32 * 1024 * 1024
 CHECKPOINT_BYTES = 16 * 1024 * 1024
+ROOM_CHECK_MS = 1_000
 JOURNAL_RETENTION_MS = 7 * 24 * 3600 * 1000
 
 # Phases of a commit, in order; within a phase commands run as they arrived.
@@ -56,6 +60,8 @@ _CHANGES: dict[type[Command], Callable[[Work, Any], None]] = {
     commands.DropLocks: lifecycle.drop_locks,
     commands.CancelScheduled: removing.cancel_scheduled,
     commands.DeleteBatch: removing.delete_batch,
+    commands.Forget: transferring.forget,
+    commands.Ping: pinging.ping,
     commands.AcceptSession: sessions.accept,
     commands.RenewSession: sessions.renew,
     commands.ReleaseSession: sessions.release,
@@ -73,8 +79,12 @@ _READS: dict[type[Command], Callable[[Work, Any], None]] = {
     commands.ListSessions: sessions.list_sessions,
 }
 # What need not be on disk when it is answered: a lock must be written before its message leaves, but a power cut drops
-# all locks anyway.
-_UNSYNCED = (commands.Renew, commands.Record, commands.AcceptSession, commands.RenewSession, *_READS)
+# all locks anyway. A transfer that is not forgotten is remembered a while longer.
+_UNSYNCED = (commands.Forget, commands.Renew, commands.Record, commands.AcceptSession, commands.RenewSession, *_READS)
+
+
+# What a store whose disk is full does not take.
+_GROWING = (commands.Send, commands.Publish, commands.SetSessionState, commands.Create)
 
 
 class SqliteStore:
@@ -97,6 +107,9 @@ class SqliteStore:
         self._retention_ms = journal_retention_ms
         self._tokens = TokenSource(epoch)
         self._failure: BusError | None = None
+        self._reserve = Reserve(f"{path}.reserve")
+        self._is_full = False
+        self._looked_for_room_ms = now_ms
         self._closed = False
         self._synced = True
         self._pages = self._checkpointed_pages = 0  # Written to the log, and of these moved into the database.
@@ -105,9 +118,21 @@ class SqliteStore:
             schema.prepare(self._database)
             self._memory = self._load(now_ms)
             self._checkpointer = sqlite.connect(path, vfs, cache_kib=1024)
+            if not self._reserve.lay_aside():
+                self._run_out()
         except BaseException:
             self._database.close()
             raise
+
+    @property
+    def failure(self) -> BusError | None:
+        """Why it takes no more commands; it has to be closed, and may be opened anew."""
+        return self._failure
+
+    @property
+    def is_full(self) -> bool:
+        """Whether its disk is full, so that it hands messages out but takes none."""
+        return self._is_full
 
     # The Store protocol.
 
@@ -115,6 +140,10 @@ class SqliteStore:
         """Execute the commands in one transaction; if it fails, one by one, so that only the culprit fails."""
         if self._failure is not None:
             return _refuse(group, self._failure)
+        if self._is_full:
+            group = self._without_growth(group, now_ms)
+            if not group:
+                return Hints()
         if len(group) == 1:
             return self._run_alone(group[0], now_ms)
         try:
@@ -198,11 +227,12 @@ class SqliteStore:
         for command in phases[0]:
             _call(_LIFECYCLE[type(command)], work, command)
         if phases[1]:
-            sends = [command for command in phases[1] if type(command) is commands.Send]
+            sends = [c for c in phases[1] if type(c) is commands.Send and not c.transfers]
             if sends:
                 sending.send(work, sends)
             if len(sends) < len(phases[1]):
-                publishing.publish(work, [command for command in phases[1] if isinstance(command, commands.Publish)])
+                transferring.send(work, [c for c in phases[1] if type(c) is commands.Send and c.transfers])
+                publishing.publish(work, [c for c in phases[1] if type(c) is commands.Publish])
         for command in phases[2]:
             if isinstance(command, commands.Sweep):
                 sweeping.sweep(work, command, self._retention_ms)
@@ -222,6 +252,8 @@ class SqliteStore:
     def _run_alone(self, command: Command, now_ms: int) -> Hints:
         if self._failure is not None:
             return _refuse([command], self._failure)
+        if self._is_full and isinstance(command, _GROWING):
+            return _refuse([command], _full())
         try:
             return self._run([command], now_ms)
         except Exception as error:
@@ -230,7 +262,7 @@ class SqliteStore:
             if self._failure is not None:
                 command.error = self._failure
             elif isinstance(error, apsw.FullError):
-                command.error = BusError(Fault.QUOTA_EXCEEDED, "The messaging store's disk is full.")
+                command.error = _full(isinstance(command, _GROWING))
             else:
                 _log.exception("store %d: a %s failed", self.number, type(command).__name__)
                 command.error = BusError(Fault.INTERNAL, f"The messaging store could not do this: {error}")
@@ -246,15 +278,38 @@ class SqliteStore:
                 raise error
             if self._database.in_transaction:
                 self._database.execute("ROLLBACK")
+            if isinstance(error, apsw.FullError):
+                self._run_out()
             self._memory = self._load(now_ms)
         except Exception as fatal:
             self._fail(fatal)
         hints.ready.update(self._memory.queues)
         return hints
 
+    # A full disk
+
+    def _run_out(self) -> None:
+        """The disk is full: what was laid aside is for receiving and settling."""
+        if not self._is_full:
+            _log.critical("store %d: the disk is full; it takes no more messages until there is room", self.number)
+        self._is_full = True
+        self._reserve.give_up()
+
+    def _without_growth(self, group: list[Command], now_ms: int) -> list[Command]:
+        """What is done although the disk is full; everything, if it no longer is. Looks for room once a second."""
+        if abs(now_ms - self._looked_for_room_ms) >= ROOM_CHECK_MS:
+            self._looked_for_room_ms = now_ms
+            free_bytes = self._database.execute("PRAGMA freelist_count").get * sqlite.PAGE_BYTES
+            if self._reserve.lay_aside() or free_bytes >= 2 * RESERVE_BYTES:
+                _log.warning("store %d: there is room again, it takes messages", self.number)
+                self._is_full = False
+                return group
+        _refuse([command for command in group if isinstance(command, _GROWING)], _full())
+        return [command for command in group if not isinstance(command, _GROWING)]
+
     def _fail(self, error: Exception) -> None:
         """Close the store for good: what is on the disk is no longer known."""
-        _log.critical("store %d failed and takes no more commands until the broker restarts: %s", self.number, error)
+        _log.critical("store %d failed and takes no more commands until it is opened anew: %s", self.number, error)
         self._failure = BusError(Fault.STORE_UNAVAILABLE, f"The messaging store failed and was closed: {error}")
 
     def _load(self, now_ms: int) -> Memory:
@@ -275,6 +330,11 @@ class SqliteStore:
         if synced != self._synced:
             sqlite.set_synced(self._database, synced)
             self._synced = synced
+
+
+def _full(growing: bool = True) -> BusError:
+    text = "The messaging store's disk is full" + (": messages can be received, but not sent." if growing else ".")
+    return BusError(Fault.STORE_UNAVAILABLE, text, definite=True)
 
 
 _PHASES: dict[type[Command], int] = {

@@ -162,6 +162,7 @@ def _states(where: str) -> str:
 
 STATES_BY_NUMBER = _states("queue = :queue AND seq IN (SELECT value FROM json_each(:seqs)) ORDER BY seq")
 OLD_ACTIVE = _states("queue = :queue AND state = 0 AND enqueued_at < :before_ms ORDER BY seq LIMIT :limit")
+OLD_MESSAGES = _states("queue = :queue AND state < 3 AND enqueued_at < :before_ms ORDER BY seq LIMIT :limit")
 
 # The same with the queue in front of each row's state, because these look through the whole store.
 _STATE_OF_QUEUE = _STATE.replace("json_array(m.seq", "json_array(m.queue, m.seq", 1)
@@ -186,6 +187,19 @@ SELECT json_group_array(json_array(d.queue, d.message_id))
 OLD_DUPLICATES = """
 DELETE FROM duplicate WHERE (queue, message_id) IN
  (SELECT queue, message_id FROM duplicate WHERE queue = :queue AND at_ms <= :before_ms ORDER BY at_ms LIMIT :limit)"""
+KNOWN_TRANSFERS = """
+SELECT json_group_array(json_array(t.queue, t.seq))
+  FROM (SELECT value ->> 0 AS queue, value ->> 1 AS seq FROM json_each(?) LIMIT -1) AS c
+ CROSS JOIN transfer AS t
+ WHERE t.queue = c.queue AND t.seq = c.seq"""
+REMEMBER_TRANSFERS = """
+INSERT INTO transfer (queue, seq, at_ms) SELECT value ->> 0, value ->> 1, :now_ms FROM json_each(:transfers)"""
+FORGET_TRANSFERS = """
+DELETE FROM transfer WHERE queue = :queue AND seq IN (SELECT value FROM json_each(:seqs))"""
+OLD_TRANSFERS = """
+DELETE FROM transfer WHERE (queue, seq) IN
+ (SELECT queue, seq FROM transfer WHERE at_ms <= :before_ms ORDER BY at_ms LIMIT :limit)"""
+OLDEST_TRANSFER = "SELECT min(at_ms) FROM transfer"
 OLDEST_DUPLICATE = "SELECT min(at_ms) FROM duplicate WHERE queue = ?"
 
 FREE_SESSION = """

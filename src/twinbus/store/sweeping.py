@@ -15,8 +15,9 @@ from twinbus.store.removing import forget
 from twinbus.store.sessions import end
 from twinbus.store.settling import end_locks, expire
 from twinbus.store.statements import SEQ_BITS
+from twinbus.store.transferring import REMEMBERED_MS
 from twinbus.store.volatile import Entity, Stored
-from twinbus.store.work import BROKER, Work, columns_of, stored
+from twinbus.store.work import BROKER, Work, columns_of
 
 CHUNK = 1_000
 
@@ -25,12 +26,13 @@ def sweep(work: Work, command: Sweep, retention_ms: int) -> None:
     """One chunk of everything that is due."""
     more = _locks(work)
     work.flush()
-    more |= _expired(work)
+    more |= expired(work)
     work.flush()
-    more |= _activated(work)
-    more |= _duplicates(work)
+    more |= activated(work)
+    more |= duplicates(work)
+    more |= transfers(work)
     more |= _journal(work, retention_ms)
-    more |= _dropped(work)
+    more |= dropped(work)
     command.result = more
     _set_due(work, more, retention_ms)
 
@@ -52,10 +54,10 @@ def _locks(work: Work) -> bool:
     return left == 0
 
 
-def _expired(work: Work) -> bool:
+def expired(work: Work) -> bool:
     """Messages past their time to live, unless they are locked; those are seen to when the lock ends."""
     locks = sum(len(queue.locks) for queue in work.memory.queues.values())
-    rows = _due_rows(work, statements.EXPIRED, CHUNK + locks)
+    rows = work.due_states(statements.EXPIRED, CHUNK + locks)
     by_queue: dict[int, list[Stored]] = {}
     for queue_id, message in rows:
         by_queue.setdefault(queue_id, []).append(message)
@@ -73,9 +75,9 @@ def _expired(work: Work) -> bool:
     return done > 0 and len(rows) >= CHUNK
 
 
-def _activated(work: Work) -> bool:
+def activated(work: Work) -> bool:
     """Scheduled messages whose time has come get a new number and join the end of the queue."""
-    rows = _due_rows(work, statements.ACTIVATED, CHUNK)
+    rows = work.due_states(statements.ACTIVATED, CHUNK)
     late = False
     for queue_id, message in rows:
         queue = work.memory.queues[queue_id]
@@ -103,12 +105,7 @@ def _activated(work: Work) -> bool:
     return late or len(rows) == CHUNK
 
 
-def _due_rows(work: Work, statement: str, limit: int) -> list[tuple[int, Stored]]:
-    text = work.database.execute(statement, {"now_ms": work.now_ms, "limit": limit}).get
-    return [(row[0], stored(row[1:])) for row in json.loads(text)]
-
-
-def _duplicates(work: Work) -> bool:
+def duplicates(work: Work) -> bool:
     """Ids that have left their queue's window."""
     more = False
     for entity in work.memory.entities.values():
@@ -122,6 +119,16 @@ def _duplicates(work: Work) -> bool:
     return more
 
 
+def transfers(work: Work) -> bool:
+    """Transfers whose source has had a month to complete them."""
+    before_ms = work.now_ms - REMEMBERED_MS
+    oldest = work.database.execute(statements.OLDEST_TRANSFER).get
+    if oldest is None or oldest > before_ms:
+        return False
+    work.execute(statements.OLD_TRANSFERS, {"before_ms": before_ms, "limit": CHUNK})
+    return work.database.changes() == CHUNK
+
+
 def _journal(work: Work, retention_ms: int) -> bool:
     """Journal rows older than the retention."""
     oldest = work.database.execute(statements.OLDEST_JOURNAL).get
@@ -132,7 +139,7 @@ def _journal(work: Work, retention_ms: int) -> bool:
     return work.database.changes() == CHUNK
 
 
-def _dropped(work: Work) -> bool:
+def dropped(work: Work) -> bool:
     """The rows of entities that were dropped."""
     for entity in [entity for entity in work.memory.entities.values() if entity.dropped]:
         if not _free(work, entity):
@@ -183,6 +190,9 @@ def _set_due(work: Work, more: bool, retention_ms: int) -> None:
         oldest = work.database.execute(statements.OLDEST_DUPLICATE, (entity.id * 4,)).get if window else None
         if oldest is not None:
             memory.due(max(oldest + window, now + 1_000))
+    oldest = work.database.execute(statements.OLDEST_TRANSFER).get
+    if oldest is not None:
+        memory.due(oldest + REMEMBERED_MS)
     oldest = work.database.execute(statements.OLDEST_JOURNAL).get
     if oldest is not None:
         memory.due(max(oldest + retention_ms, now + 60_000))

@@ -179,6 +179,11 @@ class Work:
         text = self.database.execute(statement, {"queue": queue.id, **values}).get
         return [stored(state) for state in json.loads(text)]
 
+    def due_states(self, statement: str, limit: int) -> list[tuple[int, Stored]]:
+        """Messages of any queue that are due, without their records, each with its queue."""
+        text = self.database.execute(statement, {"now_ms": self.now_ms, "limit": limit}).get
+        return [(row[0], stored(row[1:])) for row in json.loads(text)]
+
     def _set_aside(self, queue: Queue, messages: list[Stored]) -> None:
         """Mark messages whose records are damaged, so that they stay as evidence and do not stop the queue.
 
@@ -200,7 +205,10 @@ class Work:
 
 
 class TokenSource:
-    """Gives out lock tokens: the store's epoch and a counter, so that no token is ever given out twice."""
+    """Gives out lock tokens: the store's epoch and a counter, so that no token is ever given out twice.
+
+    The ninth byte is always zero: there a partitioned entity notes the fragment.
+    """
 
     __slots__ = ("_counter", "_epoch")
 

@@ -17,6 +17,7 @@ from twinbus.model.entity import (
     check_rules,
     check_update,
     from_document,
+    target_path,
     to_document,
 )
 from twinbus.model.errors import BusError, Fault
@@ -163,18 +164,28 @@ class TestBounds:
             check_queue(queue(max_message_size_kb=1024))
         assert refused.value.fault is Fault.ARGUMENT
 
-    @pytest.mark.parametrize(
-        ("settings", "name"),
-        [
-            ({"forward_to": "other"}, "ForwardTo"),
-            ({"forward_dead_letters_to": "other"}, "ForwardDeadLetteredMessagesTo"),
-            ({"partitioned": True}, "EnablePartitioning"),
-        ],
-    )
-    def test_what_is_not_offered_is_refused_by_name(self, settings: dict[str, Any], name: str) -> None:
-        with pytest.raises(BusError, match=f"^{name} is not offered") as refused:
-            check_queue(queue(**settings))
-        assert refused.value.fault is Fault.NOT_IMPLEMENTED
+    def test_a_queue_that_requires_sessions_forwards_dead_letters_only(self) -> None:
+        check_queue(queue(forward_to="other"))
+        check_queue(queue(requires_session=True, forward_dead_letters_to="other"))
+        with pytest.raises(BusError, match=r"^ForwardTo: .*sessions") as refused:
+            check_queue(queue(requires_session=True, forward_to="other"))
+        assert refused.value.fault is Fault.ARGUMENT
+
+
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [
+        ("other", "other"),
+        ("a/b", "a/b"),
+        ("sb://127.0.0.1:5300/a/b", "a/b"),
+        ("https://bus.example/other/", "other"),
+        ("sb://host", None),
+        ("", None),
+        (None, None),
+    ],
+)
+def test_a_destination_is_read_as_a_path_or_as_an_address(text: str | None, path: str | None) -> None:
+    assert target_path(text) == path
 
 
 class TestRules:

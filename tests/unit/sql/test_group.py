@@ -180,3 +180,58 @@ def test_a_checkpoint_runs_beside_the_commits_and_is_finished_between_two(runnin
     submit(running, "b")
     running.close()
     assert store.checkpoints == ["test-checkpoint", "test-commit"]
+
+
+class TestAbandoned:
+    def test_what_was_not_handed_back_is_returned_and_never_heard_of_again(self, running, store, posted):
+        submit(running, "a", "b")
+        entered(store)
+        submit(running, "c")
+        begun, waiting = running.abandon()
+        names = [command.name for command in [*begun, *waiting]]
+        assert names == ["a", "b", "c"]
+        assert waiting[-1].name == "c"
+        store.gate.release(10)
+        running.close()
+        for callback in posted:
+            callback()
+        assert running.handed_back == []
+        assert "c" not in [name for group in store.groups for name in group]
+        assert store.closed
+
+    def test_what_was_handed_back_before_is_not_returned(self, running, store, posted):
+        submit(running, "a")
+        store.gate.release()
+        entered(store)
+        while not posted:
+            pass
+        posted.pop()()
+        assert running.abandon() == ([], [])
+        assert [[command.name for command in commands] for commands, _ in running.handed_back] == [["a"]]
+
+    def test_nothing_more_is_taken(self, running, store):
+        running.abandon()
+        with pytest.raises(BusError):
+            submit(running, "late")
+
+    def test_the_end_is_told(self, store, posted):
+        ended = []
+        commit = GroupCommit(
+            store, Clock(), posted.append, lambda *answer: None, str, on_closed=lambda: ended.append(store.closed)
+        )
+        commit.close()
+        for callback in posted:
+            callback()
+        assert ended == [True]
+
+
+def test_the_commit_under_way_has_a_number(running, store):
+    assert running.commit_under_way == 0
+    submit(running, "a")
+    entered(store)
+    first = running.commit_under_way
+    assert first > 0
+    submit(running, "b")
+    store.gate.release()
+    entered(store)
+    assert running.commit_under_way > first

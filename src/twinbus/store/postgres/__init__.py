@@ -1,0 +1,4 @@
+"""The messaging store in PostgreSQL: the same commands, shared by several gateways at once.
+
+The rules of each command are those of the modules above; here stands how they read and write rows that others use too.
+"""
