@@ -1,105 +1,51 @@
-"""Descriptions of rules: a name, a filter and perhaps an action, with the limits of each.
+"""The limits of a rule's description: its name, its parameters and what its correlation filter compares.
 
-Pure values. Whether a filter's text is in the language is found out by `matching.compile_rule`, which every new rule
-goes through; keeping rules is left to the catalog, which stores them as `documents` writes them.
+The descriptions themselves are `model.rule`'s, and can be had from here, too. Whether a filter's text is in the
+language is found out by `matching.compile_rule`, which every new rule goes through.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
 from twinbus.model.errors import BusError, Fault
+from twinbus.model.rule import (
+    DEFAULT_RULE_NAME,
+    SYSTEM_CONDITIONS,
+    CorrelationFilter,
+    FalseFilter,
+    Filter,
+    RuleDescription,
+    SqlAction,
+    SqlFilter,
+    TrueFilter,
+    default_rule,
+)
 from twinbus.rules import limits
 from twinbus.rules.values import INT64_MAX, INT64_MIN
 
-DEFAULT_RULE_NAME = "$Default"
+__all__ = [
+    "DEFAULT_RULE_NAME",
+    "SYSTEM_CONDITIONS",
+    "CorrelationFilter",
+    "FalseFilter",
+    "Filter",
+    "RuleDescription",
+    "SqlAction",
+    "SqlFilter",
+    "TrueFilter",
+    "check_rule",
+    "check_values",
+    "default_rule",
+]
 
 # Letters, digits and . - _ $ ; names are also segments of an address.
 _NAME = re.compile(r"[A-Za-z0-9_$](?:[A-Za-z0-9._$-]*[A-Za-z0-9_$])?\Z")
-
-
-@dataclass(frozen=True, slots=True)
-class SqlFilter:
-    """Messages for which a condition is true."""
-
-    expression: str
-    parameters: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class TrueFilter:
-    """All messages."""
-
-
-@dataclass(frozen=True, slots=True)
-class FalseFilter:
-    """No message."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CorrelationFilter:
-    """Messages whose properties are equal to all those given here; None is not given."""
-
-    correlation_id: str | None = None
-    message_id: str | None = None
-    to: str | None = None
-    reply_to: str | None = None
-    subject: str | None = None
-    session_id: str | None = None
-    reply_to_session_id: str | None = None
-    content_type: str | None = None
-    properties: Mapping[str, Any] = field(default_factory=dict)
-
-    def system_conditions(self) -> Iterator[tuple[str, str]]:
-        """The system properties that are given, by the names of a message's view."""
-        for name, attribute in SYSTEM_CONDITIONS.items():
-            value = getattr(self, attribute)
-            if value is not None:
-                yield name, value
-
-
-SYSTEM_CONDITIONS = {
-    "CorrelationId": "correlation_id",
-    "MessageId": "message_id",
-    "To": "to",
-    "ReplyTo": "reply_to",
-    "Label": "subject",
-    "SessionId": "session_id",
-    "ReplyToSessionId": "reply_to_session_id",
-    "ContentType": "content_type",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class SqlAction:
-    """Statements that change the copy of a message that a rule makes."""
-
-    expression: str
-    parameters: Mapping[str, Any] = field(default_factory=dict)
-
-
-Filter = SqlFilter | TrueFilter | FalseFilter | CorrelationFilter
-
-
-@dataclass(frozen=True, slots=True)
-class RuleDescription:
-    """One rule of a subscription."""
-
-    name: str
-    filter: Filter = field(default_factory=TrueFilter)
-    action: SqlAction | None = None
-    created_at_ms: int = 0
-
-
-def default_rule(created_at_ms: int) -> RuleDescription:
-    """The rule that a subscription has when nothing else is asked for: all messages."""
-    return RuleDescription(DEFAULT_RULE_NAME, TrueFilter(), None, created_at_ms)
 
 
 def check_rule(rule: RuleDescription) -> None:

@@ -8,12 +8,18 @@ from __future__ import annotations
 
 from urllib.parse import unquote
 
+from twinbus.amqp.types import Symbol
 from twinbus.model.address import Address, SubQueue
 from twinbus.model.errors import BusError, Fault
 
 MAX_ADDRESS_CHARS = 1024
 _SCHEMES = frozenset({"amqp", "amqps", "sb", "http", "https"})
 _CBS = Address("", cbs=True)
+
+
+def http_port_key(scheme: str) -> Symbol:
+    """The property of a connection by which our broker tells where it serves HTTP or HTTPS."""
+    return Symbol(f"twinbus:{scheme}-port")
 
 
 def parse(text: str) -> Address:

@@ -10,6 +10,7 @@ from functools import lru_cache
 from itertools import pairwise
 from uuid import UUID
 
+from twinbus.amqp import codec
 from twinbus.amqp.types import DecodeError
 from twinbus.model.errors import BusError, Fault
 from twinbus.wire.sections import HEADER, PROPERTIES, items, list_section, text
@@ -20,8 +21,10 @@ MAX_UINT = 0xFFFFFFFF
 # How a record begins: layout, length of its head (this included), number of annotation items, their length.
 LEAD = struct.Struct(">BBHI")
 LAYOUT = 1
+HOP = 16  # The upper half of the layout's byte counts how often the message was forwarded.
 
 _i64 = struct.Struct(">q").unpack_from
+_CONTENT_TYPE = 6
 
 # What the broker alone says about a message; a sender that passes a received message on sends them along.
 _BROKERS_OWN = frozenset(
@@ -143,6 +146,12 @@ def read_identity(payload: bytes, start: int, end: int) -> tuple[str | None, str
     message_id = _id_text(payload, bounds[0], bounds[1])
     session_id = _short_text(payload, bounds[10], bounds[11], "session id") if len(bounds) > 11 else None
     return message_id, session_id
+
+
+def is_content_type(payload: bytes, start: int, wanted: bytes) -> bool:
+    """Whether the properties at `start` give this content type."""
+    fields = codec.decode_items(payload, start)[0]
+    return len(fields) > _CONTENT_TYPE and fields[_CONTENT_TYPE] == wanted.decode()
 
 
 def _id_text(payload: bytes, start: int, end: int) -> str | None:

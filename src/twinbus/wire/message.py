@@ -2,10 +2,11 @@
 
 The body is never decoded, and a record is opaque to everyone else. Who may send is decided elsewhere.
 
-Record: layout number, length of the head (these eight bytes included), number of annotation items, length of
-the annotations (`>BBHI`); then the header section up to its delivery-count; then the sender's message
-annotations without the broker's own; then properties, application-properties, body and footer as sent. So a
-delivery is three pieces in a row: the head, the stamp, and the rest of the record.
+Record: layout number (with the hops of a forwarded message times sixteen), length of the head (these eight bytes
+included), number of annotation items, length of the annotations (`>BBHI`); then the header section up to its
+delivery-count; then the sender's message annotations without the broker's own; then properties,
+application-properties, body and footer as sent. So a delivery is three pieces in a row: the head, the stamp, and the
+rest of the record.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from twinbus.wire.fields import (
     LAYOUT,
     LEAD,
     MAX_UINT,
+    is_content_type,
     long_ttl,
     read_annotations,
     read_header,
@@ -45,6 +47,7 @@ from twinbus.wire.sections import (
 
 SINGLE_FORMAT = 0
 BATCH_FORMAT = 0x80013700
+PING = b"application/vnd.ms-servicebus-ping"  # The content type of messages that nobody receives.
 MAX_HEADER_BYTES = 64 * 1024  # Properties, annotations and application properties together.
 
 _u32 = struct.Struct(">I").unpack_from
@@ -138,6 +141,7 @@ def _read_one(payload: bytes, ceiling: int | None, new_id: Callable[[], str]) ->
     if annotations and payload[annotations:annotations_end] != _EMPTY_MAP:
         entries, count, due_at_ms, partition_key = read_annotations(payload, annotations, annotations_end)
         lead = LEAD.pack(LAYOUT, len(lead), count, len(entries)) + lead[8:] + entries
+    is_ping = PING in payload[properties:properties_end] and is_content_type(payload, properties, PING)
     if properties:
         message_id, session_id = read_identity(payload, properties, properties_end)
         if ttl_ms == MAX_UINT:
@@ -149,7 +153,7 @@ def _read_one(payload: bytes, ceiling: int | None, new_id: Callable[[], str]) ->
     else:
         message_id = new_id()
         rest = with_id(payload, properties, properties_end, message_id) + payload[properties_end or bare :]
-    return _new(Incoming, (lead + rest, message_id, session_id, ttl_ms, due_at_ms, partition_key))
+    return _new(Incoming, (lead + rest, message_id, session_id, ttl_ms, due_at_ms, partition_key, is_ping))
 
 
 _TOKEN = b"\x00\x53\x71\xc1\x24\x02\xa3\x10x-opt-lock-token\x98"
@@ -204,6 +208,20 @@ def stamp(message: Delivered, *, locked: bool, peeked: bool = False) -> bytes:
     entries_end = head + length
     bare = with_dead_letter(record[entries_end:], overlay, reason, why)
     return b"".join((record[8:head], stamped, tail, record[head:entries_end], bare))
+
+
+def within_ttl(messages: list[Delivered], ceiling_ms: int | None) -> list[Delivered]:
+    """Messages that tell a time to live of at most so much: what is kept once for several owners says the longest."""
+    if ceiling_ms is None:
+        return messages
+    return [message._replace(record=_record_within_ttl(message.record, ceiling_ms)) for message in messages]
+
+
+def _record_within_ttl(record: bytes, ceiling_ms: int) -> bytes:
+    layout, head, count, length = LEAD.unpack_from(record)
+    # The header in a record ends before the value of its delivery count.
+    front = read_header(record[LEAD.size + 3 : head] + bytes(4), ceiling_ms)[0]
+    return LEAD.pack(layout, len(front), count, length) + front[LEAD.size :] + record[head:]
 
 
 def bare_message(record: bytes) -> bytes:

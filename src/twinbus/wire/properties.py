@@ -59,6 +59,17 @@ def changed_section(bare: bytes, changes: Mapping[str, Any], removed: Iterable[s
     return _encoded({name: entry for name, entry in _entries(section).items() if name not in gone})
 
 
+def replaced_section(bare: bytes, overlay: bytes | None, removed: Iterable[str] = ()) -> bytes:
+    """The bare message with `overlay` as its application properties, and some of these taken away."""
+    start, end = find(bare, APPLICATION_PROPERTIES)
+    section = bare[start:end] if overlay is None else overlay
+    entries = _entries(section)
+    gone = entries.keys() & set(removed)
+    if gone:
+        section = _encoded({name: entry for name, entry in entries.items() if name not in gone})
+    return bare[:start] + section + bare[end:]
+
+
 def with_dead_letter(bare: bytes, overlay: bytes | None, reason: str | None, description: str | None) -> bytes:
     """The bare message with `overlay` as its application properties, and in them why it was dead-lettered."""
     start, end = find(bare, APPLICATION_PROPERTIES)

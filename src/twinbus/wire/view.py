@@ -1,20 +1,23 @@
-"""Records as rules see them: system and application properties read out, and changes of a rule's action written back.
+"""Records as entities see them: properties read out, changes of a rule's action written back, hops counted.
 
-Which properties a rule may ask for or change is `rules`' business; this knows where each stands in a message.
+Which properties a rule may ask for or change is `rules`' business, when a message is forwarded the entities'; this
+knows where each thing stands in a message.
 """
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from twinbus.amqp import codec
-from twinbus.amqp.types import EncodeError, Symbol, Timestamp, UInt
+from twinbus.amqp.types import EncodeError, Long, Symbol, Timestamp, UInt
 from twinbus.model.errors import BusError, Fault
+from twinbus.model.message import Delivered
 from twinbus.wire.decimals import encodable, number
-from twinbus.wire.fields import LAYOUT, LEAD, MAX_UINT, read_header
+from twinbus.wire.fields import HOP, LEAD, MAX_UINT, read_header
 from twinbus.wire.message import bare_message
-from twinbus.wire.properties import changed_section, decoded
+from twinbus.wire.properties import changed_section, decoded, replaced_section, with_dead_letter
 from twinbus.wire.sections import PROPERTIES, find
 
 # Positions in the properties section (AMQP 1.0, 3.2.4).
@@ -36,6 +39,9 @@ _ANNOTATIONS = {
     "ScheduledEnqueueTimeUtc": Symbol("x-opt-scheduled-enqueue-time"),
 }
 _TIME_TO_LIVE = "TimeToLive"
+_FIRST_NUMBER = Symbol("x-opt-enqueue-sequence-number")
+_DEAD_LETTER_SOURCE = Symbol("x-opt-deadletter-source")
+_FIRST_NUMBER_ENTRY = struct.Struct(f">BB{len(_FIRST_NUMBER)}sBq")
 
 
 class Changed(NamedTuple):
@@ -60,14 +66,31 @@ def system_properties(record: bytes) -> dict[str, Any]:
 
 
 def ttl_ms(record: bytes) -> int | None:
-    """The time to live in the message's header, if it has one."""
+    """The time to live that the sender gave: in the header or, beyond what that can say, by two instants."""
     ttl = _header(record)[2]
-    return None if ttl is None else int(ttl)
+    if ttl is None:
+        return None
+    instants = _properties(bare_message(record))[8:10] if ttl == MAX_UINT else []
+    if len(instants) < 2 or None in instants:
+        return int(ttl)
+    return max(MAX_UINT, int(instants[0]) - int(instants[1]))
+
+
+def partition_key(record: bytes) -> str | None:
+    """The partition key that the sender gave."""
+    key = _annotations(record).get(_ANNOTATIONS["PartitionKey"])
+    return None if key is None else str(key)
 
 
 def user_properties(record: bytes) -> dict[str, Any]:
     """The application properties."""
     return {name: number(value) for name, value in decoded(bare_message(record)).items()}
+
+
+def with_overlay(record: bytes, overlay: bytes | None, removed: Iterable[str] = ()) -> bytes:
+    """The record with an overlay as its application properties, of which those in `removed` are left out."""
+    bare = bare_message(record)
+    return record[: len(record) - len(bare)] + replaced_section(bare, overlay, removed)
 
 
 def change(record: bytes, user: Mapping[str, Any], removed: Iterable[str], system: Mapping[str, Any]) -> Changed:
@@ -85,6 +108,48 @@ def change(record: bytes, user: Mapping[str, Any], removed: Iterable[str], syste
         raise BusError(Fault.ARGUMENT, f"A changed system property cannot be encoded: {error}.") from error
 
 
+def way_here(record: bytes) -> dict[str, Any]:
+    """Where a forwarded message was first: its number there, and the entity in which it was dead-lettered."""
+    annotations = _annotations(record)
+    told = {"EnqueuedSequenceNumber": _FIRST_NUMBER, "DeadLetterSource": _DEAD_LETTER_SOURCE}
+    return {name: annotations[key] for name, key in told.items() if key in annotations}
+
+
+def hops(record: bytes) -> int:
+    """How often the message was forwarded."""
+    return record[0] // HOP
+
+
+def forwarded(message: Delivered) -> bytes:
+    """The record with one hop more, the number that the message had at first, and its changed properties in it."""
+    record = message.record
+    layout, head, count, length = LEAD.unpack_from(record)
+    entries_end = head + length
+    entries = record[head:entries_end]
+    if layout < HOP:
+        name = _FIRST_NUMBER.encode()
+        entries += _FIRST_NUMBER_ENTRY.pack(0xA3, len(name), name, 0x81, message.sequence_number)
+        count += 2
+    bare = record[entries_end:]
+    if message.overlay is not None:
+        bare = replaced_section(bare, message.overlay)
+    return LEAD.pack(layout + HOP, head, count, len(entries)) + record[LEAD.size : head] + entries + bare
+
+
+def forwarded_dead_letter(message: Delivered, source: str) -> bytes:
+    """The record of a dead letter, which begins a way of its own: it says where and why it died.
+
+    Its time to live is taken off, because it did not count among the dead letters and may be over long since.
+    """
+    record = message.record
+    header, annotations = _header(record)[:4], _annotations(record)
+    header[2] = None
+    annotations.setdefault(_FIRST_NUMBER, Long(message.sequence_number))
+    annotations[_DEAD_LETTER_SOURCE] = source
+    bare = with_dead_letter(bare_message(record), message.overlay, message.reason, message.description)
+    return _front(record[0] % HOP + HOP, header, annotations) + bare
+
+
 def _changed_front(record: bytes, system: Mapping[str, Any]) -> bytes:
     """A record up to its bare message: the header with another time to live, annotations with other values."""
     header, annotations = _header(record)[:4], _annotations(record)
@@ -94,10 +159,15 @@ def _changed_front(record: bytes, system: Mapping[str, Any]) -> bytes:
     for name, key in _ANNOTATIONS.items():
         if name in system:
             annotations[key] = Timestamp(system[name]) if isinstance(system[name], int) else system[name]
+    return _front(record[0], header, annotations)
+
+
+def _front(layout: int, header: list[Any], annotations: Mapping[Any, Any]) -> bytes:
+    """A record up to its bare message."""
     kept = [codec.encode(key) + codec.encode(value) for key, value in annotations.items() if value is not None]
     entries = b"".join(kept)
     head = read_header(codec.encode(header), None)[0][LEAD.size :]
-    return LEAD.pack(LAYOUT, LEAD.size + len(head), 2 * len(kept), len(entries)) + head + entries
+    return LEAD.pack(layout, LEAD.size + len(head), 2 * len(kept), len(entries)) + head + entries
 
 
 def _changed_properties(bare: bytes, system: Mapping[str, Any]) -> bytes:

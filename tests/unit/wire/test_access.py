@@ -79,3 +79,36 @@ def test_a_rotated_key_ends_the_grants_it_made() -> None:
     for given, audience in ((by_token, "sb://host/orders"), (by_key, None)):
         assert access.renewed(given, audience, rules_for, NOW_MS) == given
         assert access.renewed(given, audience, lambda _: [rotated], NOW_MS) is None
+
+
+class Place:
+    """Something with one policy."""
+
+    def __init__(self, *rules: AuthorizationRule) -> None:
+        self.rules = rules
+
+    def rules_for(self, path: str) -> list[AuthorizationRule]:
+        return list(self.rules)
+
+
+OTHER = AuthorizationRule("Root", "other-key-1", "other-key-2", Rights.ALL)
+
+
+def test_a_key_tells_in_which_of_several_places_it_is_good() -> None:
+    here, there = Place(ROOT), Place(OTHER)
+    place, given = access.where([here, there], lambda rules_for: access.by_key("Root", "other-key-2", rules_for))
+    assert (place, given.rights) == (there, Rights.ALL)
+
+
+def test_a_token_that_is_good_nowhere_is_refused() -> None:
+    token = sas.make_token("sb://host/", "Root", "a-key-of-nobody", EXPIRY_S)
+    with pytest.raises(BusError) as refused:
+        access.where([Place(ROOT), Place(OTHER)], lambda known: access.by_token(token, "sb://host/q", known, NOW_MS))
+    assert refused.value.fault is Fault.AUTHENTICATION_FAILED
+
+
+def test_a_key_that_is_good_in_several_places_does_not_tell() -> None:
+    places = [Place(ROOT), Place(ROOT, OTHER)]
+    assert len(access.everywhere(places, lambda known: access.by_key("Root", "root-key-1", known))) == 2
+    with pytest.raises(BusError, match="does not tell which one is meant"):
+        access.where(places, lambda known: access.by_key("Root", "root-key-1", known))

@@ -15,7 +15,7 @@ from azure.servicebus._pyamqp.message import Message as AmqpMessage
 from twinbus.amqp import codec
 from twinbus.amqp.types import Symbol
 from twinbus.model.message import Delivered, Incoming, MessageState
-from twinbus.wire.message import bare_message, merge_properties, stamp
+from twinbus.wire.message import bare_message, merge_properties, stamp, within_ttl
 from twinbus.wire.outgoing import build
 
 Read = Callable[..., Incoming]
@@ -193,3 +193,28 @@ def test_the_official_client_finds_everything_it_looks_for(
     assert received.enqueued_time_utc == datetime.fromtimestamp(ENQUEUED_MS / 1000, UTC)
     assert received.locked_until_utc == datetime.fromtimestamp(LOCKED_MS / 1000, UTC)
     assert received.expires_at_utc == received.enqueued_time_utc + timedelta(seconds=5)
+
+
+class TestTimeToLiveOfCopies:
+    @pytest.mark.parametrize(
+        ("sent_s", "ceiling_ms", "told_s"), [(60, 5_000, 5), (60, 90_000, 60), (None, 5_000, 5), (None, None, None)]
+    )
+    def test_the_shorter_one_is_told_and_nothing_else_changes(
+        self,
+        azure_encode: Encode,
+        read_one: Read,
+        at_rest: AtRest,
+        azure_decode: Decode,
+        sent_s: int | None,
+        ceiling_ms: int | None,
+        told_s: int | None,
+    ) -> None:
+        ttl = None if sent_s is None else timedelta(seconds=sent_s)
+        message = ServiceBusMessage(b"body", message_id="m", partition_key="p", time_to_live=ttl)
+        kept = at_rest(read_one(azure_encode(message)))
+        (told,) = within_ttl([kept], ceiling_ms)
+        before, after = (azure_decode(stamp(one, locked=True)) for one in (kept, told))
+        assert after.header.ttl == (None if told_s is None else told_s * 1000)
+        assert after.header.delivery_count == before.header.delivery_count
+        assert (after.message_annotations, after.data) == (before.message_annotations, before.data)
+        assert bare_message(told.record) == bare_message(kept.record)

@@ -12,7 +12,7 @@ import pytest
 from azure.servicebus import ServiceBusMessage
 
 from twinbus.amqp import codec
-from twinbus.amqp.types import Int, Long, Symbol, Timestamp, ULong
+from twinbus.amqp.types import Int, Long, Symbol, Timestamp, UInt, ULong
 from twinbus.model.errors import BusError, Fault
 from twinbus.model.message import Delivered, Incoming
 from twinbus.wire import view
@@ -306,3 +306,82 @@ class TestChange:
         with pytest.raises(BusError, match="system property cannot be encoded") as refused:
             view.change(full, {}, [], {"Label": object()})
         assert refused.value.fault is Fault.ARGUMENT
+
+
+class TestForwarding:
+    @pytest.fixture
+    def once(self, full: bytes, at_rest: AtRest) -> bytes:
+        return view.forwarded(at_rest(Incoming(full, "id"), sequence_number=7))
+
+    def test_the_first_number_is_told_and_stays(self, once: bytes, at_rest: AtRest, azure_decode: Decode) -> None:
+        twice = view.forwarded(at_rest(Incoming(once, "id"), sequence_number=99))
+        for record in (once, twice):
+            told = azure_decode(stamp(at_rest(Incoming(record, "id"), sequence_number=3), locked=True))
+            assert told.message_annotations[b"x-opt-enqueue-sequence-number"] == 7
+            assert told.message_annotations[b"x-opt-sequence-number"] == 3
+            assert told.message_annotations[b"x-opt-partition-key"] == b"session"
+            assert told.properties.message_id == b"id"
+            assert told.data == [b"body"]
+
+    def test_hops_are_counted_and_no_receiver_sees_them(
+        self, full: bytes, once: bytes, at_rest: AtRest, azure_decode: Decode
+    ) -> None:
+        record = full
+        for count in range(5):
+            assert view.hops(record) == count
+            record = view.forwarded(at_rest(Incoming(record, "id")))
+        before, after = (
+            azure_decode(stamp(at_rest(Incoming(each, "id")), locked=True)).message_annotations
+            for each in (once, record)
+        )
+        assert before.keys() == after.keys()
+
+    def test_changed_properties_become_part_of_it(self, full: bytes, at_rest: AtRest) -> None:
+        overlay = view.change(full, {"size": 11}, (), {}).overlay
+        record = view.forwarded(at_rest(Incoming(full, "id"), overlay=overlay))
+        assert view.user_properties(record) == {"colour": "red", "size": 11}
+
+    def test_what_rules_ask_for_stays(self, full: bytes, once: bytes) -> None:
+        assert view.system_properties(once) | {"Size": 0} == view.system_properties(full) | {"Size": 0}
+
+    def test_an_action_of_a_rule_keeps_hops_and_number(
+        self, once: bytes, at_rest: AtRest, azure_decode: Decode
+    ) -> None:
+        changed = view.change(once, {}, (), {"SessionId": "other", "TimeToLive": 5_000}).record
+        assert changed is not None
+        assert view.hops(changed) == 1
+        told = azure_decode(stamp(at_rest(Incoming(changed, "id")), locked=True))
+        assert told.message_annotations[b"x-opt-enqueue-sequence-number"] == 7
+
+    def test_a_dead_letter_tells_where_and_why_it_died(
+        self, full: bytes, at_rest: AtRest, azure_decode: Decode
+    ) -> None:
+        dead = at_rest(Incoming(full, "id"), sequence_number=7, reason="why", description="how")
+        for source in ("first/queue", "second"):
+            record = view.forwarded_dead_letter(dead, source)
+            told = azure_decode(stamp(at_rest(Incoming(record, "id")), locked=True))
+            assert told.message_annotations[b"x-opt-deadletter-source"] == source.encode()
+            assert told.message_annotations[b"x-opt-enqueue-sequence-number"] == 7
+            assert told.application_properties[b"DeadLetterReason"] == b"why"
+            assert told.application_properties[b"DeadLetterErrorDescription"] == b"how"
+            assert told.application_properties[b"colour"] == b"red"
+            assert told.header.ttl is None
+            dead = at_rest(Incoming(record, "id"), sequence_number=8, reason="why", description="how")
+
+    def test_a_dead_letter_begins_to_count_anew(self, full: bytes, at_rest: AtRest) -> None:
+        record = full
+        for _ in range(4):
+            record = view.forwarded(at_rest(Incoming(record, "id")))
+        assert view.hops(view.forwarded_dead_letter(at_rest(Incoming(record, "id")), "q")) == 1
+
+
+def test_the_partition_key_is_found(full: bytes, read_one: ReadOne) -> None:
+    assert view.partition_key(full) == "session"
+    assert view.partition_key(read_one(build(b"x", message_id="m")).record) is None
+
+
+def test_a_life_beyond_the_header_is_found_too(read_one: ReadOne) -> None:
+    header = b"\x00\x53\x70" + codec.encode([None, None, UInt(0xFFFFFFFF)])
+    fields = ["m", *[None] * 7, Timestamp(60 * 86_400_000 + 5), Timestamp(5)]
+    assert view.ttl_ms(read_one(header + with_fields(*fields)).record) == 60 * 86_400_000
+    assert view.ttl_ms(read_one(header + with_fields("m")).record) == 0xFFFFFFFF
