@@ -200,6 +200,20 @@ class Feed:
 
     def wake_sessions(self, sessions: set[str]) -> None:
         """These sessions may have messages, or may be free."""
+        free = self.wake_seated(sessions)
+        idle = [request for request in self._acceptors if not request.asking]
+        for request in idle[:free]:
+            self.request_session(request)
+
+    def wake_any_session(self) -> None:
+        """Any session may have messages, or may be free: somebody else did something, and it is not known what."""
+        self.wake_seated(set(self._sessions))
+        idle = [request for request in self._acceptors if not request.asking]
+        for request in idle[:WAKE_AT_ONCE]:
+            self.request_session(request)
+
+    def wake_seated(self, sessions: set[str]) -> int:
+        """Serve those who hold one of these sessions; how many of the sessions nobody here holds."""
         free = 0
         for session in sessions:
             receiver = self._sessions.get(session)
@@ -207,9 +221,7 @@ class Feed:
                 free += 1
             elif receiver in self._waiting:
                 self.pull(receiver)
-        idle = [request for request in self._acceptors if not request.asking]
-        for request in idle[:free]:
-            self.request_session(request)
+        return free
 
     def session_lost(self, session: str, holder: int, error: BusError) -> None:
         """The lock of a session ended without the link's doing."""
@@ -218,3 +230,19 @@ class Feed:
             del self._sessions[session]
             self._waiting.pop(receiver, None)
             receiver.failed(error)
+
+    def returned(self) -> None:
+        """The queue's store is back."""
+        self.wake()
+
+    def lost(self, error: BusError) -> None:
+        """The queue's store is gone, and all locks and sessions with it: everyone who waits or holds one is told."""
+        told = dict.fromkeys([*self._waiting, *self._sessions.values()])
+        requests = [request for request in self._acceptors if not request.asking]
+        self._waiting.clear()
+        self._sessions.clear()
+        for receiver in told:
+            receiver.failed(error)
+        for request in requests:
+            self._acceptors.pop(request, None)
+            request.done(None, error)

@@ -5,7 +5,8 @@ Each method is one named transaction of the store; `done` callbacks get one answ
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
+from typing import Protocol
 
 from twinbus.entities.feed import Feed
 from twinbus.entities.ports import StorePort
@@ -27,20 +28,41 @@ from twinbus.store.commands import (
 )
 
 Answers = list[BusError | None]
+PEEK_BYTES_MAX = 1024 * 1024
+
+
+class Settled(Protocol):
+    """Who is told what came of settlements."""
+
+    def __call__(self, answers: Answers, which: Sequence[int] | None = None, /) -> None:
+        """One answer for each; or, called more than once, for those at the positions `which`."""
+        ...
 
 
 class Mailbox:
     """A queue as receivers see it."""
 
-    def __init__(self, number: int, store: StorePort, store_index: int) -> None:
+    def __init__(self, number: int, store: StorePort, store_index: int, feed: Feed | None = None) -> None:
         self.number = number
         self.store_index = store_index
-        self.feed = Feed(number, store)
+        self.feed = Feed(number, store) if feed is None else feed
         self._store = store
+
+    def feed_of(self, number: int) -> Feed:
+        """Who is to hear what a store says about one of this mailbox's queues."""
+        return self.feed
+
+    def journaled_at(self) -> tuple[int, int]:
+        """The number and the store under which the journal has what changed nothing here."""
+        return self.number, self.store_index
+
+    def feeds_on(self, store_index: int) -> list[Feed]:
+        """Who is concerned when a store comes or goes."""
+        return [self.feed] if self.store_index == store_index else []
 
     # Settling: on the hot path, hence by callback.
 
-    def complete(self, tokens: list[bytes], origin: Origin, done: Callable[[Answers], None]) -> None:
+    def complete(self, tokens: list[bytes], origin: Origin, done: Settled) -> None:
         """Remove locked messages."""
 
         def finished(command: Complete) -> None:
@@ -48,7 +70,7 @@ class Mailbox:
 
         self._store.submit(Complete(queue=self.number, origin=origin, tokens=tokens, done=finished))
 
-    def settle(self, settlements: list[Settlement], origin: Origin, done: Callable[[Answers], None]) -> None:
+    def settle(self, settlements: list[Settlement], origin: Origin, done: Settled) -> None:
         """Settle locked messages in any way."""
 
         def finished(command: Settle) -> None:
@@ -80,13 +102,19 @@ class Mailbox:
             expirations.append(expiry)
         return expirations
 
-    async def peek(self, start: int, limit: int, session: str | None, origin: Origin) -> list[Delivered]:
+    async def peek(
+        self, start: int, limit: int, session: str | None, origin: Origin, max_bytes: int = PEEK_BYTES_MAX
+    ) -> list[Delivered]:
         """Look without taking."""
-        return (
-            await self._store.call(
-                Peek(queue=self.number, origin=origin, from_sequence_number=start, limit=limit, session=session)
-            )
-        ).result
+        command = Peek(
+            queue=self.number,
+            origin=origin,
+            from_sequence_number=start,
+            limit=limit,
+            session=session,
+            max_bytes=max_bytes,
+        )
+        return (await self._store.call(command)).result
 
     async def receive_deferred(
         self, numbers: list[int], mode: ReceiveMode, owner: int, session: str | None, origin: Origin
@@ -101,11 +129,12 @@ class Mailbox:
         """Remove scheduled messages by number, all or none."""
         await self._store.call(CancelScheduled(queue=self.number, origin=origin, sequence_numbers=numbers))
 
-    async def delete_batch(self, limit: int, before_ms: int, origin: Origin) -> int:
-        """Remove messages enqueued before an instant; returns how many."""
-        return (
-            await self._store.call(DeleteBatch(queue=self.number, origin=origin, limit=limit, before_ms=before_ms))
-        ).result
+    async def delete_batch(self, limit: int, before_ms: int, origin: Origin, *, every_state: bool = False) -> int:
+        """Remove active messages, or all, that were enqueued before an instant; returns how many."""
+        command = DeleteBatch(
+            queue=self.number, origin=origin, limit=limit, before_ms=before_ms, every_state=every_state
+        )
+        return (await self._store.call(command)).result
 
     # Sessions
 

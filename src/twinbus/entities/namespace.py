@@ -9,18 +9,23 @@ import json
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Any
 from uuid import UUID
 
+from twinbus.entities import everywhere
+from twinbus.entities.chains import with_destinations
 from twinbus.entities.entity import AnyEntity
+from twinbus.entities.forwarding import Forwarding
+from twinbus.entities.making import Fragments, Maker, row_of
+from twinbus.entities.placing import Places, places_for_new
 from twinbus.entities.ports import CatalogPort, RecordReader, StorePort
 from twinbus.entities.queue import Queue, settings_of
-from twinbus.entities.registry import Registry
+from twinbus.entities.registry import SUBSCRIPTIONS, Registry
+from twinbus.entities.replaced import make_again
 from twinbus.entities.subscription import Subscription
 from twinbus.entities.topic import Topic
 from twinbus.model import limits
 from twinbus.model.clock import Clock
-from twinbus.model.entity import QueueDescription, check_queue, check_rules, check_update, from_document, to_document
+from twinbus.model.entity import QueueDescription, check_queue, check_rules, check_update
 from twinbus.model.errors import BusError, Fault
 from twinbus.model.security import AuthorizationRule
 from twinbus.model.topic import (
@@ -32,22 +37,16 @@ from twinbus.model.topic import (
     check_subscription_update,
     check_topic,
     check_topic_update,
-    subscription_from_document,
-    subscription_to_document,
-    topic_from_document,
-    topic_to_document,
 )
 from twinbus.rules.description import RuleDescription, default_rule
-from twinbus.rules.documents import rule_document, rule_of
 from twinbus.rules.matching import CompiledRule, compile_rule
 from twinbus.rules.view import no_ids
 from twinbus.store.catalog import EntityRow
-from twinbus.store.commands import Configure, Create, Drop, QueueSettings
+from twinbus.store.commands import QueueSettings
 
 _log = logging.getLogger(__name__)
 
 RULES_KEY = "authorization-rules"
-NEXT_ID_KEY = "next-entity-id"
 CREATED_KEY = "created-at-ms"
 
 
@@ -65,62 +64,69 @@ class Namespace(Registry):
     ) -> None:
         super().__init__(name, clock, stores)
         self._catalog = catalog
-        self._reader = reader
-        self._new_id = new_id  # What the rules' newid() gives.
-        self._reserved: dict[str, int] = {}  # Names whose creation or deletion is under way, and their stores.
-        self._next_id = 1
+        self.reader = reader
+        self._maker = Maker(stores, reader, clock, new_id)
+        self.forwarding = Forwarding(self.find, reader, clock)
+        self.on_changed.append(self.forwarding.refresh)
+        self.on_deleted.append(self.forwarding.end)
+        self._reserved: dict[str, Places] = {}  # Names whose creation or deletion is under way, and their stores.
 
     # Starting
 
     def load(self, meta: dict[str, str], rows: Iterable[EntityRow]) -> None:
         """Take over what the catalog holds, at start."""
-        self._next_id = int(meta.get(NEXT_ID_KEY, "1"))
         self.rules = tuple(AuthorizationRule.from_document(d) for d in json.loads(meta.get(RULES_KEY, "[]")))
         self.created_at_ms = int(meta.get(CREATED_KEY, self.started_at_ms))
         # Topics come before their subscriptions, because a number is given out once and they came first.
         for row in sorted(rows):
             try:
-                self._adopt(self._restored(row, json.loads(row.document)))
+                self._adopt(self._maker.restored(row, self.topic))
             except BusError as error:
                 _log.error("the catalog's row of '%s' is left out: %s", row.name, error.text)
-
-    def _restored(self, row: EntityRow, document: dict[str, Any]) -> Queue | Topic | Subscription:
-        store = self.stores[row.store]
-        if row.kind == "queue":
-            return Queue(row.id, from_document(document), row.store, store)
-        if row.kind == "topic":
-            return self._new_topic(row.id, topic_from_document(document), row.store)
-        rules = [rule_of(rule) for rule in document.pop("rules")]
-        description = subscription_from_document(document)
-        subscription = Subscription(row.id, description, self.topic(description.topic), row.store, store)
-        subscription.set_rules(rules)
-        return subscription
-
-    def _new_topic(self, entity: int, description: TopicDescription, store: int) -> Topic:
-        return Topic(entity, description, store, self.stores[store], self._reader, self.clock, self._new_id)
 
     async def keep_creation_date(self) -> None:
         """Remember when the namespace was created, at its first start."""
         await self._catalog.set_meta(CREATED_KEY, str(self.created_at_ms))
 
     def _adopt(self, entity: Queue | Topic | Subscription) -> None:
-        self._by_id[entity.id] = entity
+        self._by_id.update((fragment.entity, entity) for fragment in entity.fragments)
         if isinstance(entity, Subscription):
             entity.topic.adopt(entity)
-            return
-        self._entities[entity.path.lower()] = entity
+        else:
+            self._entities[entity.path.lower()] = entity
         if isinstance(entity, Topic):
             entity.begin()
+        else:
+            self.forwarding.refresh(entity)
+
+    def store_returned(self, index: int, held: Sequence[int]) -> None:
+        """A store takes commands again; what could not be forwarded to it goes on."""
+        make_again(self.entities(), index, held)
+        super().store_returned(index, held)
+        self.forwarding.retry_all()
+
+    def drop_orphans(self, held: Sequence[Sequence[int]]) -> None:
+        """At start, have each store free what the catalog does not know, and make what it has lost."""
+        for index, entities in enumerate(held):
+            if self.stores[index].is_available:
+                make_again(self.entities(), index, entities)
+        super().drop_orphans(held)
+
+    def _free_orphans(self, index: int, held: Sequence[int]) -> None:
+        """Not while something is being made, which is not known yet: the next start frees what is left."""
+        if not self._reserved:
+            super()._free_orphans(index, held)
 
     # Making
 
     async def create_queue(self, description: QueueDescription) -> Queue:
         """Create a queue: durable in its store first, then in the catalog, then visible."""
         check_queue(description)
+        description = with_destinations(description, self.find)
         dated = replace(description, created_at_ms=self.clock.now_ms(), updated_at_ms=self.clock.now_ms())
-        store = self._reserve(description.name)
+        places = self._reserve(description.name, description.partitioned)
         try:
-            queue = Queue(await self._take_id(), dated, store, self.stores[store])
+            queue = self._maker.queue(dated, await self._new_fragments(places))
             await self._make(queue, settings_of(dated))
             return queue
         finally:
@@ -130,9 +136,9 @@ class Namespace(Registry):
         """Create a topic without subscriptions."""
         check_topic(description)
         dated = replace(description, created_at_ms=self.clock.now_ms(), updated_at_ms=self.clock.now_ms())
-        store = self._reserve(description.name)
+        places = self._reserve(description.name, description.partitioned)
         try:
-            topic = self._new_topic(await self._take_id(), dated, store)
+            topic = self._maker.topic(dated, await self._new_fragments(places))
             await self._make(topic, topic.settings())
             return topic
         finally:
@@ -147,10 +153,12 @@ class Namespace(Registry):
         if len(topic.subscriptions()) >= SUBSCRIPTIONS_MAX:
             raise BusError(Fault.QUOTA_EXCEEDED, f"A topic has at most {SUBSCRIPTIONS_MAX} subscriptions.")
         now_ms = self.clock.now_ms()
-        dated = replace(description, topic=topic.path, created_at_ms=now_ms, updated_at_ms=now_ms)
-        self._reserve(dated.path, topic.store_index)
+        dated = with_destinations(
+            replace(description, topic=topic.path, created_at_ms=now_ms, updated_at_ms=now_ms), self.find
+        )
+        places = self._reserve(dated.path, topic.is_partitioned, topic.places)
         try:
-            subscription = Subscription(await self._take_id(), dated, topic, topic.store_index, topic.store)
+            subscription = self._maker.subscription(dated, topic, await self._new_fragments(places))
             made = [default_rule(now_ms)] if rules is None else [_dated(rule, now_ms) for rule in rules]
             subscription.set_rules(made)
             await self._make(subscription, subscription.settings())
@@ -158,32 +166,35 @@ class Namespace(Registry):
         finally:
             del self._reserved[dated.path.lower()]
 
-    def _reserve(self, path: str, store: int | None = None) -> int:
-        """Keep a name free while it is being made; returns the store for it, the one with the least on it."""
+    def _reserve(self, path: str, partitioned: bool, places: Places | None = None) -> Places:
+        """Keep a name free while it is being made; returns the stores for it, those with the least on them."""
         key = path.lower()
         if self.find(key) is not None or key in self._reserved:
             raise BusError(Fault.ENTITY_EXISTS, f"The messaging entity '{path}' already exists.")
         if len(self._entities) >= limits.ENTITIES_MAX:
             raise BusError(Fault.QUOTA_EXCEEDED, f"A namespace has at most {limits.ENTITIES_MAX} entities.")
-        chosen = self._reserved[key] = self._store_for_new() if store is None else store
-        return chosen
+        if places is None:
+            if partitioned:
+                self._check_partitioned_count()
+            taken = [*(entity.places for entity in self.entities()), *self._reserved.values()]
+            places = places_for_new(self.stores, taken, partitioned)
+        self._reserved[key] = places
+        return places
 
-    async def _take_id(self) -> int:
-        """A number that is never given out twice, not even after a crash."""
-        entity, self._next_id = self._next_id, self._next_id + 1
-        await self._catalog.set_meta(NEXT_ID_KEY, str(self._next_id))
-        return entity
+    def _check_partitioned_count(self) -> None:
+        most = limits.PARTITIONED_ENTITIES_MAX
+        making = [key for key, places in self._reserved.items() if len(places) > 1 and SUBSCRIPTIONS not in key]
+        if sum(entity.is_partitioned for entity in self._entities.values()) + len(making) >= most:
+            raise BusError(Fault.QUOTA_EXCEEDED, f"A namespace has at most {most} partitioned entities.")
+
+    async def _new_fragments(self, places: Places) -> Fragments:
+        """Places with numbers that are never given out twice, not even after a crash."""
+        return self._maker.fragments(await self._catalog.take_ids(len(places)), places)
 
     async def _make(self, entity: Queue | Topic | Subscription, settings: QueueSettings) -> None:
-        await entity.store.call(Create(queue=entity.number(), settings=settings))
+        await everywhere.make(entity, settings)
         await self._save(entity, entity.description, entity.rules if isinstance(entity, Subscription) else ())
         self._adopt(entity)
-
-    def _store_for_new(self) -> int:
-        loads = [0] * len(self.stores)
-        for store in [*(entity.store_index for entity in self.entities()), *self._reserved.values()]:
-            loads[store] += 1
-        return loads.index(min(loads))
 
     async def _save(
         self,
@@ -191,14 +202,7 @@ class Namespace(Registry):
         description: QueueDescription | TopicDescription | SubscriptionDescription,
         rules: Sequence[RuleDescription] = (),
     ) -> None:
-        if isinstance(description, QueueDescription):
-            kind, document = "queue", to_document(description)
-        elif isinstance(description, TopicDescription):
-            kind, document = "topic", topic_to_document(description)
-        else:
-            kind, document = "subscription", subscription_to_document(description)
-            document["rules"] = [rule_document(rule) for rule in rules]
-        await self._catalog.put(EntityRow(entity.id, entity.path, kind, entity.store_index, json.dumps(document)))
+        await self._catalog.put(row_of(entity, description, rules))
 
     # Changing
 
@@ -206,6 +210,8 @@ class Namespace(Registry):
         """Replace a queue's description; its locks are dropped, as they are volatile."""
         queue = self.queue(description.name)
         check_update(queue.description, description)
+        description = with_destinations(description, self.find, queue.description)
+        everywhere.check_reachable(queue)
         created = queue.description.created_at_ms
         changed = replace(description, name=queue.name, created_at_ms=created, updated_at_ms=self.clock.now_ms())
         await self._save(queue, changed)
@@ -217,6 +223,7 @@ class Namespace(Registry):
         """Replace a topic's description."""
         topic = self.topic(description.name)
         check_topic_update(topic.description, description)
+        everywhere.check_reachable(topic)
         created = topic.description.created_at_ms
         changed = replace(description, name=topic.path, created_at_ms=created, updated_at_ms=self.clock.now_ms())
         await self._save(topic, changed)
@@ -229,6 +236,8 @@ class Namespace(Registry):
         subscription = self.subscription(description.path)
         old = subscription.description
         check_subscription_update(old, description)
+        description = with_destinations(description, self.find, old)
+        everywhere.check_reachable(subscription)
         dated = replace(description, created_at_ms=old.created_at_ms, updated_at_ms=self.clock.now_ms())
         # In memory first: description and rules share a row, and each change must save what the others made of it.
         subscription.description = replace(dated, topic=old.topic, name=old.name)
@@ -248,7 +257,7 @@ class Namespace(Registry):
         return found
 
     async def _configure(self, entity: AnyEntity, settings: QueueSettings) -> None:
-        await entity.store.call(Configure(queue=entity.number(), settings=settings))
+        await everywhere.configure(entity, settings)
         for tell in self.on_changed:
             tell(entity)
         for tell_rules in self.on_rules_changed:
@@ -277,6 +286,7 @@ class Namespace(Registry):
 
     async def _change_rule(self, subscription: Subscription, name: str, rule: CompiledRule | None) -> None:
         """In memory first, so that changes at the same time do not save each other away; undone if it fails."""
+        everywhere.check_reachable(subscription)
         before = subscription.place_rule(name, rule)
         try:
             await self._save(subscription, subscription.description, subscription.rules)
@@ -289,24 +299,42 @@ class Namespace(Registry):
     async def delete_entity(self, path: str) -> None:
         """Remove an entity and everything in it, a topic with its subscriptions: invisible, forgotten, then freed."""
         entity = self.entity(path)
+        everywhere.check_reachable(entity)
         gone: list[Queue | Topic | Subscription] = [entity]
         if isinstance(entity, Topic):
             if any(key.startswith(f"{entity.path.lower()}/") for key in self._reserved):
                 raise BusError(Fault.SERVER_BUSY, f"A subscription of '{entity.path}' is being made or removed; retry.")
             gone = [*entity.subscriptions(), entity]
             entity.end()
-        self._reserved[entity.path.lower()] = entity.store_index
+        self._reserved[entity.path.lower()] = entity.places
+        problem: BusError | None = None
         try:
             for part in gone:
                 self._hide(part)
             for part in gone:
                 await self._catalog.remove(part.id)
-                await part.store.call(Drop(queue=part.number()))
+                problem = await everywhere.drop(part) or problem
+            if problem is not None:
+                raise problem
         finally:
             del self._reserved[entity.path.lower()]
 
+    async def delete_all(self) -> None:
+        """Remove every entity. One that cannot be removed now is an error, and the others are gone."""
+        problem: BusError | None = None
+        everything: list[Queue | Topic] = [*self.queues(), *self.topics()]
+        for entity in everything:
+            try:
+                if self.find(entity.path) is entity:
+                    await self.delete_entity(entity.path)
+            except BusError as error:
+                problem = error
+        if problem is not None:
+            raise problem
+
     def _hide(self, entity: Queue | Topic | Subscription) -> None:
-        del self._by_id[entity.id]
+        for fragment in entity.fragments:
+            del self._by_id[fragment.entity]
         if isinstance(entity, Subscription):
             entity.topic.forget(entity)
         else:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Iterable, Mapping
 from typing import Any, Protocol, TypeVar
 
+from twinbus.model.message import Delivered
 from twinbus.store.catalog import EntityRow
 from twinbus.store.commands import Command
 
@@ -30,9 +31,18 @@ class StorePort(Protocol):
         """Bytes of messages that were submitted and are not yet committed."""
         ...
 
+    @property
+    def is_available(self) -> bool:
+        """Whether it takes commands: it is neither down nor hanging."""
+        ...
+
 
 class CatalogPort(Protocol):
     """The durable list of entities and policies."""
+
+    async def take_ids(self, count: int) -> int:
+        """Numbers for new entities, in a row, never given out twice; the first of them."""
+        ...
 
     async def put(self, row: EntityRow) -> None:
         """Store or replace an entity's row."""
@@ -62,7 +72,7 @@ class ChangedRecord(Protocol):
 
 
 class RecordReader(Protocol):
-    """What rules need to know of a record, which only the wire can read."""
+    """What rules and forwarding need to know of a record, which only the wire can read and write."""
 
     def system_properties(self, record: bytes) -> Mapping[str, Any]:
         """The properties that every message may have, by their names."""
@@ -74,6 +84,26 @@ class RecordReader(Protocol):
 
     def ttl_ms(self, record: bytes) -> int | None:
         """The time to live that the sender gave."""
+        ...
+
+    def partition_key(self, record: bytes) -> str | None:
+        """The partition key that the sender gave."""
+        ...
+
+    def hops(self, record: bytes) -> int:
+        """How often the message was forwarded."""
+        ...
+
+    def forwarded(self, message: Delivered) -> bytes:
+        """The record of a message that goes on to another entity."""
+        ...
+
+    def forwarded_dead_letter(self, message: Delivered, source: str) -> bytes:
+        """The record of a dead letter that goes on to another entity, away from the one of this path."""
+        ...
+
+    def with_overlay(self, record: bytes, overlay: bytes | None, removed: Iterable[str] = ()) -> bytes:
+        """The record with other application properties, of which some are left out."""
         ...
 
     def change(

@@ -5,6 +5,7 @@ Keeps the list in memory; `namespace` changes it and makes the changes durable. 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 from twinbus.entities.entity import AnyEntity
@@ -26,6 +27,8 @@ SUBSCRIPTIONS = "/subscriptions/"
 class Registry:
     """All entities of one namespace, and what happens to them."""
 
+    is_shared = False  # Whether other processes change it too.
+
     def __init__(self, name: str, clock: Clock, stores: Sequence[StorePort]) -> None:
         self.name = name
         self.clock = clock
@@ -34,7 +37,7 @@ class Registry:
         self.started_at_ms = clock.now_ms()
         self.created_at_ms = self.started_at_ms
         self._entities: dict[str, Queue | Topic] = {}  # By lower-case name; subscriptions are with their topics.
-        self._by_id: dict[int, AnyEntity] = {}
+        self._by_id: dict[int, AnyEntity] = {}  # By each number that an entity has in a store.
         self._notes: list[tuple[int, Note]] = []
         self.on_changed: list[Callable[[AnyEntity], None]] = []  # The description was updated.
         self.on_deleted: list[Callable[[AnyEntity], None]] = []
@@ -87,7 +90,15 @@ class Registry:
 
     def entities(self) -> list[AnyEntity]:
         """Everything with a number, subscriptions included."""
-        return list(self._by_id.values())
+        return [entity for number, entity in self._by_id.items() if entity.id == number]
+
+    def entities_by_store(self) -> Counter[int]:
+        """How many entities, or fragments of partitioned ones, each store holds."""
+        return Counter(fragment.store_index for entity in self.entities() for fragment in entity.fragments)
+
+    async def look_again(self) -> bool:
+        """Have a look at what others may have changed; whether a second try makes sense."""
+        return False
 
     def rules_for(self, path: str) -> list[AuthorizationRule]:
         """The policies that can grant something on a path: the namespace's and the entity's own (or its topic's)."""
@@ -111,11 +122,26 @@ class Registry:
                 lost = BusError(Fault.SESSION_LOCK_LOST, f"The lock of session '{session}' has ended.")
                 feed.session_lost(session, holder, lost)
 
+    def store_lost(self, index: int, error: BusError) -> None:
+        """A store takes no more commands: who waits for it, or holds a session there, is told."""
+        for feed in self._feeds_on(index):
+            feed.lost(error)
+
+    def store_returned(self, index: int, held: Sequence[int]) -> None:
+        """A store takes commands again: have it free what was deleted meanwhile, and wake who still waits."""
+        self._free_orphans(index, held)
+        for feed in self._feeds_on(index):
+            feed.returned()
+
+    def _feeds_on(self, index: int) -> list[Feed]:
+        mailboxes = [mailbox for entity in self.entities() for mailbox in entity.mailboxes.values()]
+        return [feed for mailbox in mailboxes for feed in mailbox.feeds_on(index)]
+
     def _feed(self, number: int) -> Feed | None:
         """The feed of a queue that somebody has asked for; hints about others interest nobody."""
         entity = self._by_id.get(number >> 2)
         mailbox = entity.mailboxes.get(number & 3) if entity is not None else None
-        return None if mailbox is None else mailbox.feed
+        return None if mailbox is None else mailbox.feed_of(number)
 
     # What changes nothing but counts
 
@@ -132,8 +158,9 @@ class Registry:
         tracking_id: str = "",
     ) -> None:
         """Keep an entry for the journal until the next flush."""
-        note = Note(operation, mailbox.number, outcome, message_id, size, count, origin.connection, tracking_id)
-        self._notes.append((mailbox.store_index, note))
+        number, store_index = mailbox.journaled_at()
+        note = Note(operation, number, outcome, message_id, size, count, origin.connection, tracking_id)
+        self._notes.append((store_index, note))
 
     def drop_locks(self, owner: int, origin: Origin) -> None:
         """A connection broke off: its message locks and sessions fall, in every store."""
@@ -151,7 +178,10 @@ class Registry:
     def drop_orphans(self, held: Sequence[Sequence[int]]) -> None:
         """Have each store free what the catalog does not know: a deletion or a creation was interrupted."""
         for index, entities in enumerate(held):
-            for entity in entities:
-                known = self._by_id.get(entity)
-                if known is None or known.store_index != index:
-                    self.stores[index].submit(Drop(queue=entity * 4))
+            self._free_orphans(index, entities)
+
+    def _free_orphans(self, index: int, held: Sequence[int]) -> None:
+        for entity in held:
+            known = self._by_id.get(entity)
+            if known is None or known.fragments[entity - known.id].store_index != index:
+                self.stores[index].submit(Drop(queue=entity * 4))

@@ -8,7 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from twinbus.entities.entity import MEGABYTE, Entity
+from twinbus.entities.fragments import Fragment
 from twinbus.entities.ports import StorePort
+from twinbus.entities.queue import deliveries_of
 from twinbus.model.errors import BusError, Fault
 from twinbus.model.topic import SubscriptionDescription
 from twinbus.rules.description import RuleDescription
@@ -24,16 +26,30 @@ class Subscription(Entity[SubscriptionDescription]):
 
     kind = "Subscription"
 
+    # A rule's action may give a copy another session, and the copy stays in its message's fragment.
+    sessions_stay = False
+
     def __init__(
-        self, entity: int, description: SubscriptionDescription, topic: Topic, store_index: int, store: StorePort
+        self,
+        entity: int,
+        description: SubscriptionDescription,
+        topic: Topic,
+        store_index: int,
+        store: StorePort,
+        fragments: tuple[Fragment, ...] | None = None,
     ) -> None:
-        super().__init__(entity, description, store_index, store)
+        super().__init__(entity, description, store_index, store, fragments)
         self.topic = topic
         self._rules: dict[str, CompiledRule] = {}
 
     @property
     def path(self) -> str:
         return self.description.path
+
+    @property
+    def told_ttl_ceiling_ms(self) -> int | None:
+        """All copies of a message share its record, which tells the topic's time to live."""
+        return self.ttl_ceiling_ms
 
     @property
     def requires_session(self) -> bool:
@@ -83,7 +99,7 @@ class Subscription(Entity[SubscriptionDescription]):
         """What the store needs to know."""
         return QueueSettings(
             lock_duration_ms=self.description.lock_duration_ms,
-            max_delivery_count=self.description.max_delivery_count,
+            max_delivery_count=deliveries_of(self.description),
             dead_letter_on_expiry=self.description.dead_letter_on_expiration,
             requires_session=self.description.requires_session,
             max_size_bytes=self.topic.description.max_size_mb * MEGABYTE,

@@ -11,6 +11,7 @@ from uuid import UUID
 
 from twinbus.entities.entity import MEGABYTE, Entity, Sent
 from twinbus.entities.feed import ACQUIRE_MAX
+from twinbus.entities.fragments import Fragment
 from twinbus.entities.ports import RecordReader, StorePort
 from twinbus.entities.subscription import Subscription
 from twinbus.model.address import SubQueue
@@ -23,9 +24,10 @@ from twinbus.rules.errors import ActionError
 from twinbus.rules.index import TopicRules
 from twinbus.rules.matching import Matches, RuleFailure
 from twinbus.rules.view import MessageView
-from twinbus.store.commands import Copy, Publication, Publish, QueueSettings
+from twinbus.store.commands import Copy, Publication, Publish, QueueSettings, Transfer
 
 TOPIC = Origin("", "topic")
+LONGEST_TOLD_MS = 2**32 - 1  # In the header of a message.
 
 
 class Topic(Entity[TopicDescription]):
@@ -65,6 +67,7 @@ class Topic(Entity[TopicDescription]):
         return QueueSettings(
             duplicate_window_ms=description.duplicate_window_ms if description.requires_duplicate_detection else 0,
             max_size_bytes=description.max_size_mb * MEGABYTE,
+            keyed_duplicates=description.partitioned,
             max_delivery_count=2**31 - 1,  # Publishing a scheduled message is tried until it succeeds.
         )
 
@@ -107,6 +110,13 @@ class Topic(Entity[TopicDescription]):
         publications = [[self._publication(message) for message in unit] for unit in units]
         self.store.submit(Publish(queue=self.number(), origin=origin, units=publications, done=finished))
 
+    def arrival(
+        self, fragment: Fragment, messages: list[Incoming], transfers: list[Transfer], origin: Origin
+    ) -> Publish:
+        """What publishes messages that come from other queues."""
+        units = [[self._publication_in(fragment, message)] for message in messages]
+        return Publish(queue=fragment.number(SubQueue.MAIN), origin=origin, units=units, transfers=transfers)
+
     async def send_unit(self, messages: list[Incoming], origin: Origin) -> list[int]:
         """Publish one unit and wait."""
         unit = [self._publication(message) for message in messages]
@@ -116,8 +126,8 @@ class Topic(Entity[TopicDescription]):
             raise result
         return result
 
-    def _publication(self, message: Incoming, token: bytes = b"") -> Publication:
-        if not token and message.due_at_ms is not None and message.due_at_ms > self._clock.now_ms():
+    def _publication(self, message: Incoming) -> Publication:
+        if message.due_at_ms is not None and message.due_at_ms > self._clock.now_ms():
             return Publication(message, [])
         if self._rules is None:
             self._rules = TopicRules({s: s.compiled_rules for s in self._subscriptions.values()})
@@ -128,7 +138,7 @@ class Topic(Entity[TopicDescription]):
         copies: list[Copy] = []
         for subscription, matches in self._rules.match(view).items():
             copies += self._copies(subscription, message, matches)
-        return Publication(message, copies, token)
+        return Publication(message, copies)
 
     def _copies(self, subscription: Subscription, message: Incoming, matches: Matches) -> list[Copy]:
         """One copy for all rules without an action, one for each rule with one, and the failures as dead letters."""
@@ -183,12 +193,24 @@ class Topic(Entity[TopicDescription]):
 
     def deliver(self, messages: list[Delivered]) -> None:
         """Publish what waited; the lock on it is completed with the copies."""
+        self._publish_due(messages, self.fragments[0])
+
+    def _publish_due(self, messages: list[Delivered], fragment: Fragment) -> None:
         units = []
+        transfers = []
         for m in messages:
-            incoming = Incoming(m.record, m.message_id, m.session_id, self._reader.ttl_ms(m.record))
-            units.append([self._publication(incoming, m.token)])
+            ttl_ms = self._reader.ttl_ms(m.record)
+            if ttl_ms == LONGEST_TOLD_MS:  # The topic's own ceiling may be longer than a header can tell.
+                ttl_ms = self.ttl_ceiling_ms or ttl_ms
+            incoming = Incoming(m.record, m.message_id, m.session_id, _shorter(ttl_ms, self.ttl_ceiling_ms))
+            units.append([self._publication_in(fragment, incoming)])
+            transfers.append(Transfer(fragment.number(SubQueue.MAIN), m.sequence_number, m.token))
         if units:
-            self.store.submit(Publish(queue=self.number(), origin=TOPIC, units=units))
+            queue = fragment.number(SubQueue.MAIN)
+            fragment.store.submit(Publish(queue=queue, origin=TOPIC, units=units, transfers=transfers))
+
+    def _publication_in(self, fragment: Fragment, message: Incoming) -> Publication:
+        return self._publication(message)
 
     def failed(self, error: BusError) -> None:
         """Waiting goes on: the messages are safe, and the next hint tries again."""

@@ -16,6 +16,7 @@ from twinbus.gateway.cbs import CbsNode
 from twinbus.gateway.egress import Egress
 from twinbus.gateway.ingress import CREDIT, Ingress
 from twinbus.gateway.management import ManagementNode
+from twinbus.gateway.node import Node
 from twinbus.gateway.requests import REQUEST_CREDIT, ReplyLink
 from twinbus.gateway.sessions import SessionAttach
 from twinbus.model import limits
@@ -33,7 +34,11 @@ SND_SETTLED = 1
 MAX_BATCH_PROPERTY = Symbol("com.microsoft:max-message-batch-size")
 
 
-def attach(connection: ClientConnection, link: Link) -> None:
+class LookingAgain(Node):
+    """Stands for a link to an entity that is not known here, while another gateway's newest changes are looked for."""
+
+
+def attach(connection: ClientConnection, link: Link, has_looked_again: bool = False) -> None:
     """Answer a client's attach."""
     path = ""
     try:
@@ -49,7 +54,20 @@ def attach(connection: ClientConnection, link: Link) -> None:
         else:
             _attach_sender(connection, link, address, path)
     except BusError as error:
-        link.refuse(connection.context.refusal(error, path, "attach"))
+        namespace = connection.context.namespace
+        if error.fault is Fault.ENTITY_NOT_FOUND and namespace.is_shared and not has_looked_again:
+            connection.enter(link, LookingAgain())
+            connection.start(_attach_again(connection, link))
+        else:
+            link.refuse(connection.context.refusal(error, path, "attach"))
+
+
+async def _attach_again(connection: ClientConnection, link: Link) -> None:
+    await connection.context.namespace.look_again()
+    if isinstance(connection.nodes.get(link), LookingAgain):  # The client has not given up meanwhile.
+        del connection.nodes[link]
+        attach(connection, link, has_looked_again=True)
+        connection.mark_dirty()
 
 
 def _address_of(link: Link) -> str:
@@ -99,7 +117,7 @@ def _attach_sender(connection: ClientConnection, link: Link, address: Address, p
         raise BusError(Fault.NOT_ALLOWED, "Nobody can send to a dead-letter queue.")
     entity.check_may_send()
     link.accept(
-        max_message_size=ULong(limits.MESSAGE_BYTES_MAX),
+        max_message_size=ULong(entity.message_bytes_max),
         properties={MAX_BATCH_PROPERTY: limits.MESSAGE_BYTES_MAX},
     )
     connection.enter(link, Ingress(connection, link, entity, path))
@@ -108,7 +126,7 @@ def _attach_sender(connection: ClientConnection, link: Link, address: Address, p
 
 def _attach_receiver(connection: ClientConnection, link: Link, address: Address, path: str) -> None:
     entity = _entity(connection, address, path, Rights.LISTEN)
-    entity.check_may_receive()
+    entity.check_may_take(address.subqueue)
     assert link.remote is not None
     settled = link.remote.snd_settle_mode == SND_SETTLED
     mode = ReceiveMode.RECEIVE_AND_DELETE if settled else ReceiveMode.PEEK_LOCK

@@ -1,6 +1,7 @@
 """The `$cbs` node: clients put tokens here, and each token that holds becomes a grant of the connection.
 
-Whether a token is good is decided in `wire.access`; an entity that does not exist is told here, as the service does.
+Whether a token is good is decided in `wire.access`, and which namespace it is for in `choosing`; an entity that does
+not exist is told here, as the service does.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ from typing import TYPE_CHECKING
 from twinbus.amqp.link import Link
 from twinbus.gateway.requests import RequestNode
 from twinbus.model.errors import BusError, Fault
-from twinbus.wire import access, address, sas
+from twinbus.wire import address, sas
 from twinbus.wire import management as wire
+from twinbus.wire.access import Grant
 
 if TYPE_CHECKING:
     from twinbus.gateway.connection import ClientConnection
@@ -31,19 +33,31 @@ class CbsNode(RequestNode):
 
     async def serve(self, request: wire.TokenRequest) -> bytes:
         """Check a token and remember what it grants."""
-        context = self.connection.context
+        connection = self.connection
         try:
-            audience = request.audience
             if not request.token.startswith(sas.PREFIX):
                 raise BusError(Fault.AUTHENTICATION_FAILED, "Only shared access signatures are accepted here.")
-            now_ms = context.clock.now_ms()
-            grant = access.by_token(request.token, audience, context.namespace.rules_for, now_ms)
-            self._check_entity(sas.path_of(audience))
+            try:
+                grant = self._checked(request)
+            except BusError as error:
+                is_unknown = error.fault in (Fault.ENTITY_NOT_FOUND, Fault.AUTHENTICATION_FAILED)
+                if not is_unknown or not await connection.context.namespace.look_again():
+                    raise
+                grant = self._checked(request)
         except BusError as error:
-            refusal = context.refusal(error, "$cbs", "put-token")
+            refusal = connection.context.refusal(error, "$cbs", "put-token")
             return wire.cbs_response(request.message_id, _STATUS.get(error.fault, 401), refusal.description or "")
-        self.connection.put_grant(audience, grant)
+        connection.put_grant(request.audience, grant)
         return wire.cbs_response(request.message_id, 202, "Accepted")
+
+    def _checked(self, request: wire.TokenRequest) -> Grant:
+        connection = self.connection
+        context, grant = connection.gateway.choice.by_token(
+            connection.context, request.token, request.audience, connection.clock.now_ms()
+        )
+        connection.settle(context)
+        self._check_entity(sas.path_of(request.audience))
+        return grant
 
     def _check_entity(self, path: str) -> None:
         """A token for an entity that is not there is refused; one for the whole namespace is not about any."""

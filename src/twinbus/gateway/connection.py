@@ -18,7 +18,7 @@ from twinbus.amqp.handshake import Role
 from twinbus.amqp.link import Link
 from twinbus.amqp.performatives import Error
 from twinbus.gateway.attaching import attach
-from twinbus.gateway.context import log
+from twinbus.gateway.context import Context, log
 from twinbus.gateway.node import Node
 from twinbus.model.errors import BusError, Fault
 from twinbus.model.message import Origin
@@ -44,7 +44,8 @@ class ClientConnection(asyncio.Protocol):
 
     def __init__(self, gateway: Gateway) -> None:
         self.gateway = gateway
-        self.context = gateway.context
+        self.clock = gateway.clock
+        self.context = gateway.choice.entrance
         self.number = self.context.next_number()
         self.label = f"c{self.number}"
         self.origin = Origin(self.label)
@@ -59,12 +60,14 @@ class ClientConnection(asyncio.Protocol):
             role=Role.SERVER,
             container_id=gateway.container_id,
             settings=gateway.settings,
-            now_ms=self.context.clock.now_ms(),
+            now_ms=self.clock.now_ms(),
         )
         self._transport: asyncio.Transport | None = None
         self._is_hanging_up = False
-        self._idle_since_ms = self.context.clock.now_ms()
+        self._idle_since_ms = self.clock.now_ms()
         self._idle_limit_ms = UNUSED_NEW_MS
+        if gateway.choice.only is not None:
+            self.settle(gateway.choice.only)
 
     # The transport
 
@@ -76,7 +79,7 @@ class ClientConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Bytes came: handle everything in them, then write once."""
-        self._handle(self._core.receive(data, self.context.clock.now_ms()))
+        self._handle(self._core.receive(data, self.clock.now_ms()))
         self.flush()
 
     def connection_lost(self, problem: Exception | None) -> None:
@@ -107,7 +110,7 @@ class ClientConnection(asyncio.Protocol):
             for _ in range(LAST_READS_MAX):
                 if not (data := os.read(peer.fileno(), 65_536)):
                     break
-                self._handle(self._core.receive(data, self.context.clock.now_ms()))
+                self._handle(self._core.receive(data, self.clock.now_ms()))
         except OSError:
             pass  # Nothing (more) is there.
 
@@ -188,14 +191,34 @@ class ClientConnection(asyncio.Protocol):
         if event.mechanism == "PLAIN":
             try:
                 _, policy, key = (event.response or b"").decode("utf-8").split("\0")
-                self._grants[None] = access.by_key(policy, key, self.context.namespace.rules_for)
+                self.listen_to_host(event.hostname)
+                found = self.gateway.choice.by_key(self.context, policy, key)
+                if len(found) == 1:  # Of several, the host name in the open tells.
+                    self.settle(found[0][0])
+                self._grants[None] = found[0][1]
                 accepted = True
             except (BusError, ValueError):
                 self.context.counters["refused_sasl"] += 1
                 log.info("SASL PLAIN on %s refused: the policy name or key is not valid", self.label)
         self._handle(self._core.sasl_outcome(accepted))
 
+    def listen_to_host(self, host: str | None) -> None:
+        """The client named a host: if that is a namespace's, it is the one that it means."""
+        named = self.gateway.choice.by_host(host)
+        if named is not None and named is not self.context:
+            self.settle(named)
+            self.review_grants()
+
+    def settle(self, context: Context) -> None:
+        """The client's namespace is known: its host name or its key told."""
+        if context is not self.context:
+            context.counters["connections"] += 1
+            self.context = context
+
     def _on_opened(self, event: events.Opened) -> None:
+        self.listen_to_host(event.performative.hostname)
+        if self.context is self.gateway.choice.entrance:
+            self.review_grants()  # A key that is good in several namespaces is good in none without a host name.
         self.label = f"{event.performative.container_id[:64]}#{self.number}"
         self.origin = Origin(self.label)
         idle_ms = event.performative.idle_time_out
@@ -205,7 +228,7 @@ class ClientConnection(asyncio.Protocol):
     def _beat(self, interval_s: float) -> None:
         """Keep alive a peer that bears less silence than the gateway's own tick leaves."""
         if not self.is_lost:
-            self.tick(self.context.clock.now_ms())
+            self.tick(self.clock.now_ms())
             self._loop.call_later(interval_s, self._beat, interval_s)
 
     def _on_attached(self, event: events.LinkAttached) -> None:
@@ -256,7 +279,7 @@ class ClientConnection(asyncio.Protocol):
         if node := self.nodes.pop(link, None):
             node.closed()
         if not self.nodes:
-            self._idle_since_ms = self.context.clock.now_ms()
+            self._idle_since_ms = self.clock.now_ms()
             self._idle_limit_ms = UNUSED_MS
 
     def _leave_all(self) -> None:
@@ -274,7 +297,7 @@ class ClientConnection(asyncio.Protocol):
 
     def allows(self, path: str, right: Rights) -> bool:
         """Whether a grant that has not lapsed gives a right on a path."""
-        now_ms = self.context.clock.now_ms()
+        now_ms = self.clock.now_ms()
         return any(g.expires_at_ms > now_ms and g.allows(path, right) for g in self._grants.values())
 
     def put_grant(self, audience: str, grant: access.Grant) -> None:
@@ -283,7 +306,7 @@ class ClientConnection(asyncio.Protocol):
 
     def review_grants(self) -> None:
         """The rules changed: drop what they no longer back."""
-        now_ms = self.context.clock.now_ms()
+        now_ms = self.clock.now_ms()
         for audience, grant in list(self._grants.items()):
             kept = access.renewed(grant, audience, self.context.namespace.rules_for, now_ms)
             if kept is None:

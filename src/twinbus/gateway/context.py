@@ -1,13 +1,16 @@
-"""What every part of the gateway shares: the namespace, the clock, identifiers, the log and plain counters.
+"""What the gateway's parts share about one namespace: itself, its clock, identifiers, the log and plain counters.
 
-Holds no connection state; that is `connection`'s, and links keep their own.
+Holds no connection state; that is `connection`'s, and links keep their own. Which namespace a client means is found
+out in `choosing`.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any
 
 from twinbus.amqp.performatives import Error
 from twinbus.entities.namespace import Namespace
@@ -18,19 +21,30 @@ log = logging.getLogger("twinbus.gateway")
 
 
 class Context:
-    """The gateway's surroundings."""
+    """The surroundings of all connections to one namespace."""
 
-    def __init__(self, namespace: Namespace, new_id: Callable[[], str]) -> None:
+    def __init__(self, namespace: Namespace, new_id: Callable[[], str], numbers: Iterator[int]) -> None:
         self.namespace = namespace
         self.clock = namespace.clock
         self.new_id = new_id  # 32 hex digits, for message ids, tracking ids and delivery tags.
         self.counters: Counter[str] = Counter()
-        self._numbers = 0
+        self._numbers = numbers
+        self._tasks: set[asyncio.Task[None]] = set()
 
     def next_number(self) -> int:
         """A number for a connection or link, never used twice in this process."""
-        self._numbers += 1
-        return self._numbers
+        return next(self._numbers)
+
+    def start(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run something that is to be finished even when its connection has been closed meanwhile."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._finished)
+
+    def _finished(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (problem := task.exception()) is not None:
+            log.error("a settlement failed", exc_info=problem)
 
     def refusal(self, error: BusError, entity: str, doing: str) -> Error:
         """The error as the peer gets it; its tracking id is in the log and in the text."""

@@ -15,15 +15,17 @@ from twinbus.entities.entity import AnyEntity
 from twinbus.entities.mailbox import Answers, lock_error
 from twinbus.gateway.node import Node
 from twinbus.gateway.unsettled import Unsettled
+from twinbus.model.address import SubQueue
 from twinbus.model.errors import BusError
 from twinbus.model.message import Delivered, Origin, Outcome, ReceiveMode, Settlement
 from twinbus.model.security import Rights
+from twinbus.wire import delay, outcomes
 from twinbus.wire import message as wire_message
-from twinbus.wire import outcomes
 
 if TYPE_CHECKING:
     from twinbus.gateway.connection import ClientConnection
 
+INSPECTED_AT_ONCE = 100
 Decision = tuple[int, bytes, Any, bool]  # delivery id, tag, state, settled
 Decided = tuple[int | None, Settlement, dict[str, Any] | None]  # whom to answer, what, changed properties
 # Settled without an outcome: the client gives the message up untouched.
@@ -47,14 +49,18 @@ class Egress(Node):
         self.holder = connection.context.next_number()
         self.session: str | None = None
         self.origin = Origin(connection.label, link.name)
+        self.sub_queue = sub_queue
         self.mailbox = entity.mailbox(sub_queue)
         self.feed = self.mailbox.feed
         self.is_open = True
         self._context = connection.context
         self._draining = False
         self._polled = False  # The client asked since the last answer: an empty one is an operation too.
+        self._asked_to = 0  # How many deliveries, since the link is open, its requests add up to.
         self._unsettled = Unsettled(link.session)
         self._waits_for_room = False
+        # In sessions and sub-queues the order counts for more than a delay.
+        self._may_delay = sub_queue == SubQueue.MAIN and not entity.requires_session
         entity.links += 1
 
     # What the feed asks
@@ -88,6 +94,8 @@ class Egress(Node):
         if not settled and link.credit < len(messages):
             self.feed.give_back(messages[link.credit :], self.origin)
             messages = messages[: link.credit]
+        if self.sub_queue == SubQueue.MAIN:  # Dead letters live for ever, and tell what the sender said.
+            messages = wire_message.within_ttl(messages, self.entity.told_ttl_ceiling_ms)
         stamp = wire_message.stamp
         transfer = link.transfer
         if settled:
@@ -123,7 +131,10 @@ class Egress(Node):
             self._draining = False
             self.link.drained()
             return
-        self._polled = self.link.credit > 0
+        asked_to = self.link.delivery_count + self.link.credit
+        # Taking back what is left of a request is no request of its own, and not billed twice.
+        self._polled = self.link.credit > 0 and asked_to != self._asked_to
+        self._asked_to = asked_to
         self.feed.pull(self)
         self._end_drain()
 
@@ -153,6 +164,7 @@ class Egress(Node):
             answer = None if settled else delivery_id
             try:
                 decision = outcomes.read(state)
+                delay_ms = _delay_ms(decision)
             except BusError as error:
                 self._answer(answer, error, Outcome.RELEASE)
                 continue
@@ -160,24 +172,29 @@ class Egress(Node):
                 if not settled:
                     continue  # Undecided as yet.
                 decision = UNDECIDED
-            settlement = Settlement(tag, decision.outcome, None, decision.reason, decision.description)
-            others.append((answer, settlement, decision.changes))
+            settlement = Settlement(tag, decision.outcome, None, decision.reason, decision.description, delay_ms)
+            looked_at = decision.outcome is Outcome.ABANDON and not delay_ms and self._may_delay
+            others.append((answer, settlement, (decision.changes or {}) if decision.changes or looked_at else None))
         if completed:
             self.mailbox.complete(completed, self.origin, partial(self._completed, ids))
-        plain = [item for item in others if not item[2]]
+        plain = [item for item in others if item[2] is None]
         if plain:
             self._settle(plain)
-        changed = [item for item in others if item[2]]
-        if changed:
-            self.connection.start(self._settle_changed(changed))
+        looked_at_first = [item for item in others if item[2] is not None]
+        for start in range(0, len(looked_at_first), INSPECTED_AT_ONCE):
+            self._context.start(self._settle_changed(looked_at_first[start : start + INSPECTED_AT_ONCE]))
 
     def _settle(self, items: list[Decided]) -> None:
         answers = [(answer, settlement.outcome) for answer, settlement, _ in items]
         self.mailbox.settle([item[1] for item in items], self.origin, partial(self._settled, answers))
 
     async def _settle_changed(self, items: list[Decided]) -> None:
-        """Changed properties need the message's own: read it, merge, then settle."""
-        messages = await self.mailbox.inspect([settlement.token for _, settlement, _ in items], self.origin)
+        """Changed properties need the message's own, and so does its own delay: read it, merge, then settle."""
+        try:
+            messages = await self.mailbox.inspect([settlement.token for _, settlement, _ in items], self.origin)
+        except BusError as error:
+            self._settled([(answer, settlement.outcome) for answer, settlement, _ in items], [error] * len(items))
+            return
         ready: list[Decided] = []
         for (answer, settlement, changes), message in zip(items, messages, strict=True):
             if message is not None and changes:
@@ -187,11 +204,16 @@ class Egress(Node):
                     self._answer(answer, error, settlement.outcome)
                     continue
                 settlement = settlement._replace(overlay=overlay)
+                message = message._replace(overlay=overlay)
+            if message is not None and settlement.outcome is Outcome.ABANDON and not settlement.delay_ms:
+                settlement = settlement._replace(delay_ms=delay.own_ms(message))
             ready.append((answer, settlement, None))
         self._settle(ready)
         self.connection.mark_dirty()
 
-    def _completed(self, ids: list[int | None], answers: Answers) -> None:
+    def _completed(self, ids: list[int | None], answers: Answers, which: Sequence[int] | None = None, /) -> None:
+        if which is not None:
+            ids = [ids[position] for position in which]
         self._unsettled.settled(len(ids))
         done: list[int] = []
         for delivery_id, error in zip(ids, answers, strict=True):
@@ -204,7 +226,11 @@ class Egress(Node):
             self.link.session.settle(done, ACCEPTED, self.link.role)
         self._go_on()
 
-    def _settled(self, waiting: list[tuple[int | None, Outcome]], answers: Answers) -> None:
+    def _settled(
+        self, waiting: list[tuple[int | None, Outcome]], answers: Answers, which: Sequence[int] | None = None, /
+    ) -> None:
+        if which is not None:
+            waiting = [waiting[position] for position in which]
         self._unsettled.settled(len(waiting))
         for (delivery_id, outcome), error in zip(waiting, answers, strict=True):
             self._answer(delivery_id, error, outcome)
@@ -242,3 +268,10 @@ class Egress(Node):
             self.is_open = False
             self.feed.leave(self, gives_session_back)
             self.entity.links -= 1
+
+
+def _delay_ms(decision: outcomes.Decision | None) -> int:
+    """How long an abandon says that the message is to wait."""
+    if decision is None or decision.outcome is not Outcome.ABANDON or not decision.changes:
+        return 0
+    return delay.take_ms(decision.changes)

@@ -6,6 +6,7 @@ whose writes stall gives its connection up.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -43,6 +44,7 @@ class Ingress(Node):
         self.path = path
         self.origin = Origin(connection.label, link.name)
         self._context = connection.context
+        self._bytes_max = entity.message_bytes_max
         entity.links += 1
 
     def received(self, items: list[Delivery]) -> None:
@@ -61,13 +63,16 @@ class Ingress(Node):
         ids: list[int | None] = []
         for delivery_id, _, message_format, settled, payload in items:
             try:
-                if len(payload) > (limits.BATCH_BYTES_MAX if message_format else limits.MESSAGE_BYTES_MAX):
-                    raise _too_large(len(payload))
+                if len(payload) > (limits.BATCH_BYTES_MAX if message_format else self._bytes_max):
+                    raise _too_large(len(payload), self._bytes_max)
                 unit = wire_message.read(payload, message_format, ttl_ceiling_ms=ceiling, new_id=new_id)
                 if check is not None:
                     check(unit)
             except BusError as error:
                 self.refuse(delivery_id, settled, error)
+                continue
+            if unit[0].is_ping and len(unit) == 1:
+                entity.ping(unit[0], self.origin, partial(self._stored, [None if settled else delivery_id]))
                 continue
             units.append(unit)
             ids.append(None if settled else delivery_id)
@@ -91,7 +96,7 @@ class Ingress(Node):
 
     def oversized(self, delivery_id: int, settled: bool, size: int) -> None:
         """A delivery grew beyond what is kept; the link goes on."""
-        self.refuse(delivery_id, settled, _too_large(size))
+        self.refuse(delivery_id, settled, _too_large(size, self._bytes_max))
 
     def refuse(self, delivery_id: int, settled: bool, error: BusError) -> None:
         """Reject a delivery; a pre-settled one gets no outcome but is counted and journaled with its tracking id."""
@@ -106,8 +111,10 @@ class Ingress(Node):
         self.link.session.settle([delivery_id], state, self.link.role)
         self._replenish()
 
-    def _stored(self, ids: list[int | None], results: list[SendResult]) -> None:
-        """The commit is on disk, or failed: tell the sender."""
+    def _stored(self, ids: list[int | None], results: list[SendResult], which: Sequence[int] | None = None, /) -> None:
+        """The commit is on disk, or failed: tell the sender. Commits of other stores may follow."""
+        if which is not None:
+            ids = [ids[position] for position in which]
         accepted: list[int] = []
         for delivery_id, result in zip(ids, results, strict=True):
             if isinstance(result, BusError):
@@ -131,7 +138,5 @@ class Ingress(Node):
         self.entity.links -= 1
 
 
-def _too_large(size: int) -> BusError:
-    return BusError(
-        Fault.MESSAGE_TOO_LARGE, f"The message has {size} bytes; at most {limits.MESSAGE_BYTES_MAX} are allowed."
-    )
+def _too_large(size: int, most: int) -> BusError:
+    return BusError(Fault.MESSAGE_TOO_LARGE, f"The message has {size} bytes; at most {most} are allowed.")

@@ -18,9 +18,9 @@ from twinbus.gateway.requests import RequestNode
 from twinbus.model import limits
 from twinbus.model.address import SubQueue
 from twinbus.model.errors import BusError, Fault
-from twinbus.model.message import Incoming, Origin, ReceiveMode, Settlement
+from twinbus.model.message import Delivered, Incoming, Origin, Outcome, ReceiveMode, Settlement
 from twinbus.model.security import Rights
-from twinbus.wire import conditions, operations, rule_list
+from twinbus.wire import conditions, delay, operations, rule_list
 from twinbus.wire import management as wire
 from twinbus.wire import message as wire_message
 
@@ -40,7 +40,8 @@ class ManagementNode(RequestNode):
         self.entity = entity
         self.mailbox = entity.mailbox(sub_queue)
         self.origin = Origin(connection.label, link.name)
-        self._has_sessions = entity.requires_session and sub_queue is SubQueue.MAIN
+        self._is_main = sub_queue is SubQueue.MAIN
+        self._has_sessions = entity.requires_session and self._is_main
         # The path without its last segment, which is the node itself: refusals name the entity.
         self._entity_path = path.rpartition("/")[0]
 
@@ -89,26 +90,34 @@ class ManagementNode(RequestNode):
         found = await self.mailbox.peek(asked.from_sequence_number, limit, asked.session_id, self.origin)
         if not found:
             return None
-        return operations.peeked(wire_message.stamp(message, locked=False, peeked=True) for message in found)
+        told = self._told(found)
+        return operations.peeked(wire_message.stamp(message, locked=False, peeked=True) for message in told)
 
     async def receive_deferred(self, asked: operations.ReceiveDeferred) -> Body:
         found = await self.mailbox.receive_deferred(
             asked.sequence_numbers, asked.mode, self.connection.number, asked.session_id, self.origin
         )
-        locked = asked.mode is ReceiveMode.PEEK_LOCK
-        return operations.received((wire_message.stamp(message, locked=locked), message.token) for message in found)
+        locked, told = asked.mode is ReceiveMode.PEEK_LOCK, self._told(found)
+        return operations.received((wire_message.stamp(message, locked=locked), message.token) for message in told)
+
+    def _told(self, found: list[Delivered]) -> list[Delivered]:
+        """Messages as a receiver gets them, too."""
+        return wire_message.within_ttl(found, self.entity.told_ttl_ceiling_ms if self._is_main else None)
 
     async def update_disposition(self, asked: operations.UpdateDisposition) -> Body:
         decision = asked.decision
-        overlays: list[bytes | None] = [None] * len(asked.tokens)
-        if decision.changes:
+        abandons = decision.outcome is Outcome.ABANDON
+        delay_ms = delay.take_ms(decision.changes) if abandons and decision.changes else 0
+        settlement = Settlement(b"", decision.outcome, None, decision.reason, decision.description, delay_ms)
+        settlements = [settlement._replace(token=token) for token in asked.tokens]
+        if decision.changes or (abandons and not delay_ms):
             for index, message in enumerate(await self.mailbox.inspect(asked.tokens, self.origin)):
-                if message is not None:
-                    overlays[index] = wire_message.merge_properties(message.record, message.overlay, decision.changes)
-        settlements = [
-            Settlement(token, decision.outcome, overlay, decision.reason, decision.description)
-            for token, overlay in zip(asked.tokens, overlays, strict=True)
-        ]
+                if message is not None and decision.changes:
+                    overlay = wire_message.merge_properties(message.record, message.overlay, decision.changes)
+                    settlements[index] = settlements[index]._replace(overlay=overlay)
+                    message = message._replace(overlay=overlay)
+                if message is not None and abandons and not delay_ms:
+                    settlements[index] = settlements[index]._replace(delay_ms=delay.own_ms(message))
         await self.mailbox.settle_all(settlements, self.origin)
         return {}
 
@@ -126,7 +135,7 @@ class ManagementNode(RequestNode):
         if any(message.due_at_ms is None for message in unit):
             raise BusError(Fault.ARGUMENT, "A scheduled message needs x-opt-scheduled-enqueue-time.")
         self.entity.check_messages(unit)
-        return operations.sequence_numbers(await self.entity.send_unit(unit, self.origin))
+        return operations.sequence_numbers(await self.entity.schedule(unit, self.origin))
 
     async def cancel_scheduled(self, asked: operations.CancelScheduled) -> Body:
         await self.mailbox.cancel_scheduled(asked.sequence_numbers, self.origin)
@@ -159,7 +168,11 @@ class ManagementNode(RequestNode):
         return {}
 
     async def enumerate_rules(self, asked: operations.EnumerateRules) -> Body:
-        found = self._subscription().rules[asked.skip : asked.skip + asked.limit]
+        subscription = self._subscription()
+        if subscription.is_limited and not subscription.is_partitioned:
+            # Rules are in the catalog; but a subscription without its store is away as a whole.
+            raise BusError(Fault.STORE_UNAVAILABLE, f"The messaging store of '{self._entity_path}' is not available.")
+        found = subscription.rules[asked.skip : asked.skip + asked.limit]
         return rule_list.rules(rules.to_wire(rule) for rule in found) if found else None
 
     def _subscription(self) -> Subscription:

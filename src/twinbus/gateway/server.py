@@ -6,21 +6,27 @@ Starting and stopping the process is the broker's affair; a single connection's 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import ssl
+from collections import Counter
 from collections.abc import Callable
 
 from twinbus.amqp.conditions import CONNECTION_FORCED
 from twinbus.amqp.performatives import Error
 from twinbus.amqp.settings import Settings
-from twinbus.amqp.types import Symbol
+from twinbus.amqp.types import Symbol, UInt
 from twinbus.entities.entity import AnyEntity
+from twinbus.entities.hosting import Hosting
 from twinbus.entities.namespace import Namespace
+from twinbus.gateway.choosing import Choice
 from twinbus.gateway.connection import ClientConnection
 from twinbus.gateway.context import Context
 from twinbus.gateway.egress import Egress
 from twinbus.gateway.ingress import Ingress
 from twinbus.model import limits
+from twinbus.model.clock import Clock
 from twinbus.model.errors import BusError, Fault
+from twinbus.wire.address import http_port_key
 
 TICK_S = 1.0
 CONNECTIONS_MAX = 5000
@@ -28,24 +34,33 @@ MECHANISMS = ("MSSBCBS", "ANONYMOUS", "EXTERNAL", "PLAIN")
 
 
 class Gateway:
-    """The AMQP door of a namespace."""
+    """The AMQP door of all namespaces of the process."""
 
-    def __init__(self, namespace: Namespace, new_id: Callable[[], str], product: str) -> None:
-        self.context = Context(namespace, new_id)
-        self.container_id = f"{namespace.name}-{new_id()[:8]}"
+    def __init__(self, hosting: Hosting, clock: Clock, new_id: Callable[[], str], product: str) -> None:
+        """`clock` is the one that clients share: heartbeats and tokens go by it, whatever a namespace's own says."""
+        self.clock = clock
+        numbers = itertools.count(1)
+        self.choice = Choice(hosting, lambda namespace: Context(namespace, new_id, numbers))
+        self.container_id = f"{hosting.label}-{new_id()[:8]}"
+        self._told: dict[Symbol, object] = {Symbol("product"): product}
         self.settings = Settings(
             max_message_size=limits.MESSAGE_BYTES_MAX,
             mechanisms=MECHANISMS,
-            properties={Symbol("product"): product},
+            properties=self._told,
         )
         self.connections: set[ClientConnection] = set()
         self._servers: list[asyncio.Server] = []
         self._ticker: asyncio.TimerHandle | None = None
         self._is_closing = False
         self._dirty: set[ClientConnection] = set()
-        namespace.on_deleted.append(self._entity_deleted)
-        namespace.on_changed.append(self._entity_changed)
-        namespace.on_rules_changed.append(self._rules_changed)
+        for namespace in hosting.namespaces:
+            namespace.on_deleted.append(self._entity_deleted)
+            namespace.on_changed.append(self._entity_changed)
+            namespace.on_rules_changed.append(self._rules_changed)
+
+    def announce(self, scheme: str, port: int) -> None:
+        """Tell whoever connects from now on where HTTP is served, so that one address leads to the other."""
+        self._told[http_port_key(scheme)] = UInt(port)
 
     async def listen(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> int:
         """Open a port; returns the one that was bound."""
@@ -62,10 +77,13 @@ class Gateway:
         """Whether one more client may connect."""
         return not self._is_closing and len(self.connections) < CONNECTIONS_MAX
 
+    def counters(self, namespace: Namespace) -> Counter[str]:
+        """Where what happens to a namespace's messages is counted, by whatever door they come."""
+        return self.choice.contexts.get(namespace.name, self.choice.entrance).counters
+
     def joined(self, connection: ClientConnection) -> None:
         """A client connected; beyond the limit, or after the end has begun, it is cut off."""
         self.connections.add(connection)
-        self.context.counters["connections"] += 1
         if self._is_closing or len(self.connections) > CONNECTIONS_MAX:
             connection.abort()
 
@@ -86,7 +104,7 @@ class Gateway:
         self.connections.discard(connection)
 
     def _tick(self) -> None:
-        now_ms = self.context.clock.now_ms()
+        now_ms = self.clock.now_ms()
         for connection in list(self.connections):
             connection.tick(now_ms)
         self._ticker = asyncio.get_running_loop().call_later(TICK_S, self._tick)
@@ -99,9 +117,13 @@ class Gateway:
 
     def _entity_changed(self, entity: AnyEntity) -> None:
         """Receivers of an entity that no longer serves them are told; senders learn it with their next message."""
-        if not entity.status.may_receive:
-            disabled = BusError(Fault.ENTITY_DISABLED, f"{entity.kind} '{entity.path}' is {entity.status.value}.")
-            self._end_links(entity, disabled, (Egress,))
+        for connection in list(self.connections):
+            for link, node in list(connection.nodes.items()):
+                if isinstance(node, Egress) and node.entity is entity:
+                    try:
+                        entity.check_may_take(node.sub_queue)
+                    except BusError as error:
+                        connection.detach(link, error, node.path)
 
     def _end_links(self, entity: AnyEntity, error: BusError, kinds: tuple[type, ...]) -> None:
         for connection in list(self.connections):

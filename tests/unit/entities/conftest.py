@@ -22,6 +22,7 @@ class FakeStore:
     def __init__(self) -> None:
         self.commands: list[Command] = []
         self.pending_bytes = 0
+        self.is_available = True
         self.answers: dict[type[Command], Any] = {}  # A result, or the BusError to raise.
         self.open = asyncio.Event()  # Calls wait while this is not set.
         self.open.set()
@@ -68,9 +69,15 @@ class FakeCatalog:
         self.rows: dict[int, EntityRow] = {}
         self.meta: dict[str, str] = {}
         self.log: list[str] = []
+        self.next_id = 1
         self.fails = False
         self.open = asyncio.Event()
         self.open.set()
+
+    async def take_ids(self, count: int) -> int:
+        await self._written(f"take {count}")
+        first, self.next_id = self.next_id, self.next_id + count
+        return first
 
     async def put(self, row: EntityRow) -> None:
         await self._written(f"put {row.id}")
@@ -170,6 +177,11 @@ def store() -> FakeStore:
 @pytest.fixture
 def stores() -> list[FakeStore]:
     return [FakeStore() for _ in range(4)]
+
+
+@pytest.fixture
+def sixteen_stores() -> list[FakeStore]:
+    return [FakeStore() for _ in range(16)]
 
 
 @pytest.fixture

@@ -367,3 +367,44 @@ class TestSessions:
         feed.session_lost("other", 10, LOST)
         assert link.errors == []
         assert not feed.is_idle
+
+
+class TestLostStore:
+    """The store of the queue is gone: whoever waits there, or holds a session, is told."""
+
+    GONE = BusError(Fault.STORE_UNAVAILABLE, "gone")
+
+    def test_receivers_that_wait_are_told_once(self, feed: Feed, store: Any, receiver: Any) -> None:
+        waiting, seated = receiver(1), receiver(1, session="s", holder=2)
+        wait_all(feed, store, [waiting])
+        feed.seat(seated)
+        wait_all(feed, store, [seated])
+        feed.lost(self.GONE)
+        feed.lost(self.GONE)
+        assert (waiting.errors, seated.errors) == ([self.GONE], [self.GONE])
+        feed.wake()
+        assert store.all(Acquire) == []
+
+    def test_one_whose_acquire_is_under_way_is_told_by_its_answer(self, feed: Feed, store: Any, receiver: Any) -> None:
+        busy = receiver(1)
+        feed.pull(busy)
+        feed.lost(self.GONE)
+        assert busy.errors == []
+        store.finish(store.take(Acquire), error=self.GONE)
+        assert busy.errors == [self.GONE]
+
+    def test_who_waits_for_any_session_is_refused(self, feed: Feed, store: Any) -> None:
+        answers: list[tuple[SessionGrant | None, BusError | None]] = []
+        feed.request_session(SessionRequest(None, 1, 2, ORIGIN, lambda *answer: answers.append(answer)))
+        store.finish(store.take(AcceptSession))
+        feed.lost(self.GONE)
+        assert answers == [(None, self.GONE)]
+        feed.wake_sessions({"s"})
+        assert store.all(AcceptSession) == []
+
+    def test_who_comes_after_the_return_is_served(self, feed: Feed, store: Any, receiver: Any) -> None:
+        feed.lost(self.GONE)
+        feed.returned()
+        link = receiver(1)
+        feed.pull(link)
+        assert store.take(Acquire).limit == 1

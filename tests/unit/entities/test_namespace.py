@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from twinbus.entities.feed import Feed
-from twinbus.entities.namespace import NEXT_ID_KEY, RULES_KEY, Namespace
+from twinbus.entities.namespace import RULES_KEY, Namespace
 from twinbus.entities.queue import Queue, settings_of
 from twinbus.model import limits
 from twinbus.model.address import SubQueue
@@ -65,7 +65,7 @@ class TestCreate:
         queue = await task
         asked = stores[0].take(Create)
         assert (asked.queue, asked.settings) == (queue.number(), settings_of(queue.description))
-        assert catalog.log == [f"meta {NEXT_ID_KEY}", "put 1"]
+        assert catalog.log == ["take 1", "put 1"]
         assert namespace.queue("Orders") is queue
         assert (queue.description.created_at_ms, queue.description.updated_at_ms) == (clock.now, clock.now)
 

@@ -25,7 +25,7 @@ from twinbus.rules.description import (
     TrueFilter,
     default_rule,
 )
-from twinbus.store.commands import Acquire, Copy, Publication, Publish, QueueSettings
+from twinbus.store.commands import Acquire, Copy, Publication, Publish, QueueSettings, Transfer
 
 ORIGIN = Origin("connection-1")
 TOKEN = bytes(range(16))
@@ -182,7 +182,7 @@ class TestDoors:
 class TestPublishing:
     def test_without_subscriptions_a_message_has_no_copies(self, made: Made) -> None:
         message = Incoming(b"colour=red", "m1")
-        assert made.publish(message) == [Publication(message, [], b"")]
+        assert made.publish(message) == [Publication(message, [])]
 
     def test_each_subscription_gets_a_copy(self, made: Made) -> None:
         subscriptions = [made.subscribe(name) for name in "abc"]
@@ -374,7 +374,7 @@ class TestScheduled:
     def test_a_message_for_later_has_no_copies_yet(self, made: Made) -> None:
         made.subscribe("s")
         message = Incoming(b"colour=red", "m1", due_at_ms=made.clock.now + 1)
-        assert made.publish(message) == [Publication(message, [], b"")]
+        assert made.publish(message) == [Publication(message, [])]
 
     def test_a_time_that_has_come_is_no_reason_to_wait(self, made: Made) -> None:
         made.subscribe("s")
@@ -401,11 +401,24 @@ class TestScheduled:
                 Publication(
                     Incoming(b"colour=red,Ttl=500", "m1", "session", 500),
                     [Copy(subscription.number(), "m1", "session", 500)],
-                    TOKEN,
                 )
             ],
-            [Publication(Incoming(b"colour=blue", "m2"), [], TOKEN[::-1])],
+            [Publication(Incoming(b"colour=blue", "m2"), [])],
         ]
+        assert command.transfers == [Transfer(20, 1, TOKEN), Transfer(20, 2, TOKEN[::-1])]
+
+    @pytest.mark.parametrize(
+        ("told", "holds"), [(2**32 - 1, 2**33), (2**32 + 5, 2**32 + 5), (2**34, 2**33), (500, 500)]
+    )
+    def test_a_time_to_live_beyond_what_a_header_tells_is_not_cut_off(
+        self, store: Any, clock: Any, reader: FakeReader, told: int, holds: int
+    ) -> None:
+        made = Made(store, clock, reader, default_ttl_ms=2**33)
+        made.subscribe("s")
+        made.topic.begin()
+        made.store.finish(made.store.take(Acquire), [Delivered(1, f"Ttl={told}".encode(), "m1", 0, 0, token=TOKEN)])
+        ((publication,),) = made.store.take(Publish).units
+        assert [copy.ttl_ms for copy in publication.copies] == [holds]
 
     def test_the_rules_of_that_time_hold(self, made: Made) -> None:
         subscription = made.subscribe("s", sql("r", "colour = 'blue'"))

@@ -54,7 +54,8 @@ async def opened(
     clock = SimpleNamespace(now_ms=lambda: 0)
     context = SimpleNamespace(namespace=namespace, clock=clock, next_number=lambda: 7, counters=Counter())
     gateway: Any = SimpleNamespace(
-        context=context,
+        clock=clock,
+        choice=SimpleNamespace(entrance=context, only=context, by_host=lambda host: context),
         container_id="broker",
         settings=Settings(mechanisms=("ANONYMOUS",)),
         joined=lambda one: None,

@@ -1,0 +1,211 @@
+"""A namespace that several gateways change: what the others did to its entities and policies is taken over.
+
+The catalog says what changed and waits for the others; what the changes mean is told here.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from twinbus.entities.entity import AnyEntity
+from twinbus.entities.namespace import RULES_KEY, Namespace
+from twinbus.entities.ports import CatalogPort
+from twinbus.entities.queue import Queue
+from twinbus.entities.subscription import Subscription
+from twinbus.entities.topic import Topic
+from twinbus.model import limits
+from twinbus.model.address import SubQueue
+from twinbus.model.entity import QueueDescription
+from twinbus.model.errors import BusError, Fault
+from twinbus.model.security import AuthorizationRule
+from twinbus.model.topic import SubscriptionDescription, TopicDescription
+from twinbus.rules.description import RuleDescription
+from twinbus.store.catalog import EntityRow
+from twinbus.store.commands import Drop, Hints, QueueSettings
+
+_log = logging.getLogger(__name__)
+
+
+class CatalogChanges(NamedTuple):
+    """What other gateways made of the catalog."""
+
+    meta: dict[str, str]
+    rows: list[EntityRow]  # Those that are new or changed.
+    ids: set[int]  # Of all entities that exist.
+
+
+class SharedCatalogPort(CatalogPort, Protocol):
+    """A catalog that others change too."""
+
+    async def spread(self) -> None:
+        """Wait until the other gateways have taken over what was changed here."""
+        ...
+
+    async def refresh(self) -> None:
+        """Take over what the catalog holds now."""
+        ...
+
+    async def share_use(self, used: Mapping[int, int]) -> dict[int, int]:
+        """Tell when entities were last used here; when they were last used through any gateway."""
+        ...
+
+
+class SharedNamespace(Namespace):
+    """A namespace on a catalog that others change too. A change is answered when all gateways know of it."""
+
+    _catalog: SharedCatalogPort
+    is_shared = True
+
+    # What the others did
+
+    def hinted(self, hints: Hints) -> None:
+        """A commit, here or through another gateway, may have made something possible."""
+        super().hinted(hints)
+        # A queue of which no session is named was found changed by a poll, or had too many of them to be named.
+        for number in hints.ready - hints.sessions.keys():
+            if feed := self._feed(number):
+                feed.wake_any_session()
+
+    def take_over(self, changes: CatalogChanges) -> None:
+        """Make memory as the catalog is: links of what is gone are told, and changed rights hold at once."""
+        gone = [entity for entity in self.entities() if entity.id not in changes.ids]
+        for entity in sorted(gone, key=lambda entity: not isinstance(entity, Subscription)):
+            if isinstance(entity, Topic):
+                entity.end()
+            if isinstance(entity, Queue | Topic | Subscription):
+                self._hide(entity)
+        changed = []
+        for row in sorted(changes.rows):
+            try:
+                restored = self._maker.restored(row, self.topic)
+                known = self._by_id.get(row.id)
+                if known is None:
+                    self._adopt(restored)
+                else:
+                    changed.append(known)
+                    self._replace(known, restored)
+            except BusError as error:
+                _log.error("the catalog's row of '%s' is left out: %s", row.name, error.text)
+        for entity in changed:
+            for tell in self.on_changed:
+                tell(entity)
+        if RULES_KEY in changes.meta:
+            self.rules = tuple(AuthorizationRule.from_document(d) for d in json.loads(changes.meta[RULES_KEY]))
+        if changed or RULES_KEY in changes.meta:
+            for tell_rules in self.on_rules_changed:
+                tell_rules()
+
+    def _replace(self, known: AnyEntity, restored: AnyEntity) -> None:
+        known.description = restored.description
+        if isinstance(known, Subscription) and isinstance(restored, Subscription):
+            known.set_rules(restored.rules)
+            known.topic.rules_changed()
+
+    async def look_again(self) -> bool:
+        """Somebody asks for what is not known here: another gateway may have made it a moment ago."""
+        await self._catalog.refresh()
+        return True
+
+    # What is done here, told to the others before it is answered
+
+    async def create_queue(self, description: QueueDescription) -> Queue:
+        """Create a queue, on all gateways."""
+        queue = await super().create_queue(description)
+        await self._catalog.spread()
+        return queue
+
+    async def create_topic(self, description: TopicDescription) -> Topic:
+        """Create a topic, on all gateways."""
+        topic = await super().create_topic(description)
+        await self._catalog.spread()
+        return topic
+
+    async def create_subscription(
+        self, description: SubscriptionDescription, rules: Sequence[RuleDescription] | None = None
+    ) -> Subscription:
+        """Create a subscription, on all gateways."""
+        subscription = await super().create_subscription(description, rules)
+        await self._catalog.spread()
+        return subscription
+
+    async def update_queue(self, description: QueueDescription) -> Queue:
+        """Change a queue, on all gateways."""
+        queue = await super().update_queue(description)
+        await self._catalog.spread()
+        return queue
+
+    async def update_topic(self, description: TopicDescription) -> Topic:
+        """Change a topic, on all gateways."""
+        topic = await super().update_topic(description)
+        await self._catalog.spread()
+        return topic
+
+    async def update_subscription(self, description: SubscriptionDescription) -> Subscription:
+        """Change a subscription, on all gateways."""
+        subscription = await super().update_subscription(description)
+        await self._catalog.spread()
+        return subscription
+
+    async def put_rule(
+        self, subscription: Subscription, rule: RuleDescription, *, must_exist: bool = False
+    ) -> RuleDescription:
+        """Add or replace a rule; it holds for the next message through any gateway."""
+        placed = await super().put_rule(subscription, rule, must_exist=must_exist)
+        await self._catalog.spread()
+        return placed
+
+    async def remove_rule(self, subscription: Subscription, name: str) -> None:
+        """Take a rule away, on all gateways."""
+        await super().remove_rule(subscription, name)
+        await self._catalog.spread()
+
+    async def delete_entity(self, path: str) -> None:
+        """Remove an entity, on all gateways."""
+        await super().delete_entity(path)
+        await self._catalog.spread()
+
+    async def set_rules(self, rules: Sequence[AuthorizationRule]) -> None:
+        """Replace the namespace's policies, on all gateways."""
+        await super().set_rules(rules)
+        await self._catalog.spread()
+
+    # What must not be decided by one alone
+
+    async def _make(self, entity: Queue | Topic | Subscription, settings: QueueSettings) -> None:
+        try:
+            await super()._make(entity, settings)
+        except BusError as error:
+            if error.fault is Fault.ENTITY_EXISTS:  # Another gateway was quicker with the name.
+                for fragment in entity.fragments:
+                    fragment.store.submit(Drop(queue=fragment.number(SubQueue.MAIN)))
+            raise
+
+    def _free_orphans(self, index: int, held: Sequence[int]) -> None:
+        """What this gateway does not know, another may be making; `free_abandoned` knows better."""
+
+    def free_abandoned(self, held: Sequence[Sequence[int]]) -> None:
+        """At start: free what no gateway knows or makes. `held` was read before the catalog."""
+        for index, entities in enumerate(held):
+            super()._free_orphans(index, entities)
+
+    async def delete_idle(self) -> None:
+        """Remove what AutoDeleteOnIdle has passed for on all gateways."""
+        now_ms = self.clock.now_ms()
+        mortal = [e for e in self.entities() if e.description.auto_delete_on_idle_ms < limits.UNLIMITED_MS]
+        if not mortal:
+            return
+        here = {
+            entity.id: now_ms if self._is_linked(entity) else max(entity.accessed_at_ms, self.started_at_ms)
+            for entity in mortal
+        }
+        anywhere = await self._catalog.share_use(here)
+        for entity in mortal:
+            entity.accessed_at_ms = max(entity.accessed_at_ms, anywhere.get(entity.id, now_ms))
+        try:
+            await super().delete_idle()
+        except BusError as error:
+            if error.fault is not Fault.ENTITY_NOT_FOUND:  # Another gateway was quicker.
+                raise
