@@ -1,5 +1,4 @@
-"""The HTTP door: the Atom API for entities, health and metrics.
+"""The HTTP door: the Atom API for entities, the JSON API, messages over REST, health and metrics.
 
-What an entity is and whether a change is allowed is decided in `model` and `entities`; messages never pass
-here.
+What an entity is, whether a change is allowed and what happens to a message is decided in `model` and `entities`.
 """

@@ -8,23 +8,31 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
+from collections import Counter
 from collections.abc import Callable, Mapping
-from urllib.parse import unquote, urlencode
+from functools import partial
+from urllib.parse import quote, unquote, urlencode
 from uuid import UUID
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from twinbus.admin import atom, paths
+from twinbus.admin import api, atom, paths
+from twinbus.admin.api import Upkeep
+from twinbus.admin.choosing import namespace_of
 from twinbus.admin.faults import ANSWERS, Answer, HttpError, error_document
-from twinbus.admin.markup import parse
+from twinbus.admin.messages import Messages
 from twinbus.admin.metrics import CONTENT_TYPE, Counters, MetricsPage
 from twinbus.admin.paths import LISTS, Target, What
 from twinbus.admin.resources import Asked, Resources
+from twinbus.entities.hosting import Hosting
 from twinbus.entities.namespace import Namespace
+from twinbus.model.clock import Clock
 from twinbus.model.errors import BusError, Fault
 from twinbus.model.security import Rights
 from twinbus.wire import access, sas
+from twinbus.wire.descriptions import timestamp
+from twinbus.wire.markup import parse
 
 BODY_BYTES_MAX = 1024 * 1024
 BODY_S = 10.0
@@ -35,24 +43,42 @@ log = logging.getLogger("twinbus.admin")
 
 
 def make_app(
-    namespace: Namespace,
+    hosting: Hosting,
     *,
+    clock: Clock,
     metrics: Counters,
     ready: Callable[[], bool],
     random_bytes: Callable[[int], bytes] = secrets.token_bytes,
     routes: Mapping[str, Handler] | None = None,
+    upkeep: Mapping[Namespace, Upkeep] | None = None,
+    counters: Callable[[Namespace], Counter[str]] = lambda _: Counter(),
 ) -> web.Application:
-    """The application for one port: `/livez`, `/readyz`, `/health`, `/metrics`, the Atom API, and others' `routes`."""
+    """The application for one port: probes, metrics, the Atom API of each namespace, and others' `routes`.
+
+    `clock` is the one that tokens are made by; `counters` are where the messages of a namespace are counted.
+    """
     app = web.Application(client_max_size=BODY_BYTES_MAX)
-    door = _Door(namespace, MetricsPage(metrics), ready, random_bytes)
+    page = MetricsPage(metrics)
+    doors = {
+        namespace: _Door(
+            namespace, page, ready, random_bytes, clock, counters(namespace), (upkeep or {}).get(namespace)
+        )
+        for namespace in (*hosting.namespaces, hosting.nobody)
+    }
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        return await doors[namespace_of(request, hosting, clock)].answer(request)
+
+    for door in doors.values():
+        app.on_shutdown.append(door.messages.stop)
     for path, handler in (routes or {}).items():
         app.router.add_route("*", path, handler)
-    app.router.add_route("*", r"/{path:[\s\S]*}", door.answer)  # A line break in a name is ours to refuse.
+    app.router.add_route("*", r"/{path:[\s\S]*}", answer)  # A line break in a name is ours to refuse.
     return app
 
 
 class _Door:
-    """Answers every request. One request is one tracking id."""
+    """Answers every request that is about its namespace. One request is one tracking id."""
 
     def __init__(
         self,
@@ -60,12 +86,18 @@ class _Door:
         metrics: MetricsPage,
         ready: Callable[[], bool],
         random_bytes: Callable[[int], bytes],
+        clock: Clock,
+        counters: Counter[str],
+        upkeep: Upkeep | None = None,
     ) -> None:
         self._namespace = namespace
+        self._api = None if upkeep is None else api.Api(namespace, upkeep, clock)
+        self._clock = clock  # Of those who make tokens; the namespace's own may have been moved.
         self._metrics = metrics
         self._ready = ready
         self._random_bytes = random_bytes
         self._resources = Resources(namespace, random_bytes)
+        self.messages = Messages(namespace, self._authorize, lambda: random_bytes(16).hex(), counters)
         self._probes: dict[str, Callable[[], web.Response]] = {
             "/livez": self._livez,
             "/readyz": self._readyz,
@@ -73,25 +105,49 @@ class _Door:
             "/metrics": self._metrics_page,
         }
 
-    async def answer(self, request: web.Request) -> web.Response:
+    async def answer(self, request: web.Request) -> web.StreamResponse:
         """The one handler."""
         # A queue may bear a probe's name: clients of the API always say which version of it they speak.
         probe = self._probes.get(request.path)
         if probe is not None and request.method in ("GET", "HEAD") and "api-version" not in request.query:
             return probe()
         tracking_id = str(UUID(bytes=self._random_bytes(16), version=4))
+        if self._api is not None and request.path.startswith(api.PREFIX):
+            return await self._answer_api(self._api, request, tracking_id)
+        message = None
         try:
-            return await self._administer(request, tracking_id)
+            message = self.messages.target(request)
+            if message is None:
+                return await self._administer(request, tracking_id)
+            self._check_ready()
+            return await self.messages.answer(request, message)
         except BusError as error:
-            return self._refusal(request, ANSWERS[error.fault], error.text, tracking_id)
+            answer = ANSWERS[error.fault] if message is None else self.messages.refused(error)
+            return self._refusal(request, answer, error.text, tracking_id)
         except HttpError as fault:
-            return self._refusal(request, fault.answer, fault.text, tracking_id)
+            return self._refusal(request, fault.answer, fault.text, tracking_id, fault.allow or METHODS)
+        except ConnectionError:
+            raise  # The client is gone, and nobody is left to be told.
         except Exception:
             log.exception("a request failed (TrackingId:%s)", tracking_id)
             text = "The broker failed to answer; its log has the reason."
             return self._refusal(request, ANSWERS[Fault.INTERNAL], text, tracking_id)
 
-    def _refusal(self, request: web.Request, answer: Answer, text: str, tracking_id: str) -> web.Response:
+    def _refusal(
+        self, request: web.Request, answer: Answer, text: str, tracking_id: str, allow: tuple[str, ...] = METHODS
+    ) -> web.Response:
+        self._log_refusal(request, answer, text, tracking_id)
+        path = request.rel_url.path.strip("/")
+        now = timestamp(self._namespace.clock.now_ms())
+        body = error_document(answer, text, tracking_id, f"{self._namespace.name}:{path}", now)
+        response = web.Response(status=answer.status, text=body, content_type="application/xml", charset="utf-8")
+        if answer.status == 401:
+            response.headers["WWW-Authenticate"] = "SharedAccessSignature"
+        elif answer.status == 405:
+            response.headers["Allow"] = ", ".join(allow)
+        return response
+
+    def _log_refusal(self, request: web.Request, answer: Answer, text: str, tracking_id: str) -> None:
         path = request.rel_url.path.strip("/")
         log.info(
             "%s of %s refused with %d: %s (TrackingId:%s)",
@@ -101,13 +157,34 @@ class _Door:
             ascii(text[:1000]),
             tracking_id,
         )
-        now = atom.timestamp(self._namespace.clock.now_ms())
-        body = error_document(answer, text, tracking_id, f"{self._namespace.name}:{path}", now)
-        response = web.Response(status=answer.status, text=body, content_type="application/xml", charset="utf-8")
+
+    # The JSON API
+
+    async def _answer_api(self, asked: api.Api, request: web.Request, tracking_id: str) -> web.Response:
+        try:
+            if not self._ready():
+                raise BusError(Fault.SERVER_BUSY, "The broker is starting or stopping.")
+            await self._namespace.look_again()
+            path = _path_in(request)[len(api.PREFIX) - 1 :]
+            self._authorize(request, asked.right_for(request.method, path))
+            document = await asked.serve(request.method, path, await _body(request))
+            return web.json_response(document)
+        except BusError as error:
+            return self._api_refusal(request, ANSWERS[error.fault], error.fault.value, error.text, tracking_id)
+        except HttpError as fault:
+            return self._api_refusal(request, fault.answer, api.code_of(fault.answer), fault.text, tracking_id)
+        except Exception:
+            log.exception("a request failed (TrackingId:%s)", tracking_id)
+            text = "The broker failed to answer; its log has the reason."
+            return self._api_refusal(request, ANSWERS[Fault.INTERNAL], Fault.INTERNAL.value, text, tracking_id)
+
+    def _api_refusal(
+        self, request: web.Request, answer: Answer, code: str, text: str, tracking_id: str
+    ) -> web.Response:
+        self._log_refusal(request, answer, text, tracking_id)
+        response = web.json_response(api.error_document(code, text, tracking_id), status=answer.status)
         if answer.status == 401:
             response.headers["WWW-Authenticate"] = "SharedAccessSignature"
-        elif answer.status == 405:
-            response.headers["Allow"] = ", ".join(METHODS)
         return response
 
     # Probes
@@ -133,12 +210,13 @@ class _Door:
     async def _administer(self, request: web.Request, tracking_id: str) -> web.Response:
         if request.method not in METHODS:
             raise HttpError(405, f"{request.method} is not a method of the administration API.")
-        if not self._ready():
-            raise BusError(Fault.SERVER_BUSY, "The broker is starting or stopping.")
+        self._check_ready()
+        await self._namespace.look_again()  # Another gateway may have changed what the request is about.
         path = _path_in(request)
         self._authorize(request)
         target = paths.read(path)
-        asked = Asked(_origin_of(request), request.query.get("api-version", ""), tracking_id)
+        manages = partial(self._check_manages, request)
+        asked = Asked(_origin_of(request), request.query.get("api-version", ""), tracking_id, manages)
         if request.method == "PUT":
             return await self._put(request, target, asked)
         if request.method == "DELETE":
@@ -150,11 +228,29 @@ class _Door:
             return await self._list(request, target, asked)
         return self._entry_response(await self._resources.get(target, asked), 200)
 
-    def _authorize(self, request: web.Request) -> None:
-        """Administration, reading included, needs the Manage right on what it is about."""
-        token = request.headers.get("Authorization")
+    def _check_ready(self) -> None:
+        if not self._ready():
+            raise BusError(Fault.SERVER_BUSY, "The broker is starting or stopping.")
+
+    def _authorize(self, request: web.Request, right: Rights = Rights.MANAGE) -> access.Grant:
+        """What the request's token grants; administration, reading included, needs Manage on what it is about."""
+        # The Python client signs the namespace, the JavaScript client the whole address in lower case.
+        return self._granted(request, "Authorization", request.rel_url.raw_path, right)
+
+    def _check_manages(self, request: web.Request, path: str, header: str) -> None:
+        """Refuse one who may not manage another entity too, by the same token or by one in a header for the purpose."""
+        try:
+            self._granted(request, "Authorization", f"/{quote(path)}", Rights.MANAGE)
+        except BusError as error:
+            if header not in request.headers:
+                raise BusError(Fault.UNAUTHORIZED, f"The Manage right is required on '{path[:100]}' too.") from error
+            self._granted(request, header, f"/{quote(path)}", Rights.MANAGE)
+
+    def _granted(self, request: web.Request, header: str, raw_path: str, right: Rights) -> access.Grant:
+        """What a header's token grants on a path."""
+        token = request.headers.get(header)
         if token is None:
-            raise BusError(Fault.AUTHENTICATION_FAILED, "The request has no Authorization header.")
+            raise BusError(Fault.AUTHENTICATION_FAILED, f"The request has no {header} header.")
         # The Python client, given a ready-made signature, sends it as if it were a bearer token.
         token = token.removeprefix("Bearer ")
         if not token.startswith(sas.PREFIX):
@@ -162,12 +258,13 @@ class _Door:
                 Fault.AUTHENTICATION_FAILED,
                 "Only shared access signatures are accepted here: sign with a policy's name and key.",
             )
-        # The Python client signs the namespace, the JavaScript client the whole address in lower case.
-        audience = f"{request.scheme}://{request.host}{request.rel_url.raw_path}"
-        now = self._namespace.clock.now_ms()
+        audience = f"{request.scheme}://{request.host}{raw_path}"
+        now = self._clock.now_ms()
         grant = access.by_token(token, audience, self._namespace.rules_for, now)
-        if not grant.allows(sas.path_of(audience), Rights.MANAGE):
-            raise BusError(Fault.UNAUTHORIZED, "The Manage right is required for this operation.")
+        if not grant.allows(sas.path_of(audience), right):
+            needed = str(right.name).capitalize()
+            raise BusError(Fault.UNAUTHORIZED, f"The {needed} right is required for this operation.")
+        return grant
 
     async def _put(self, request: web.Request, target: Target, asked: Asked) -> web.Response:
         """Create, or with `If-Match: *` replace."""

@@ -8,21 +8,14 @@ What stands inside an entry is written by the module of its kind.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
-from twinbus.admin.markup import Element, escaped, tag
 from twinbus.model.errors import BusError, Fault
-
-ATOM = "http://www.w3.org/2005/Atom"
-SERVICE_BUS = "http://schemas.microsoft.com/netservices/2010/10/servicebus/connect"
-INSTANCE = "http://www.w3.org/2001/XMLSchema-instance"
+from twinbus.wire.descriptions import timestamp
+from twinbus.wire.markup import ATOM, INSTANCE, SERVICE_BUS, Element, escaped, tag
 
 ENTRY_TYPE = "application/atom+xml;type=entry;charset=utf-8"
 FEED_TYPE = "application/atom+xml;type=feed;charset=utf-8"
-NEVER = "0001-01-01T00:00:00Z"
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Entry(NamedTuple):
@@ -40,13 +33,6 @@ class Page(NamedTuple):
 
     skip: int
     top: int
-
-
-def timestamp(at_ms: int) -> str:
-    """An instant as the service writes it; 0 stands for an instant that has not come yet."""
-    if at_ms == 0:
-        return NEVER
-    return (_EPOCH + timedelta(milliseconds=at_ms)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def entry(item: Entry, namespace: str) -> str:

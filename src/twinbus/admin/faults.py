@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from twinbus.admin.markup import tag
 from twinbus.model.errors import Fault
+from twinbus.wire.markup import tag
 
 _TEXT_CHARS_MAX = 1_000
 
@@ -49,10 +49,11 @@ ANSWERS: dict[Fault, Answer] = {
 class HttpError(Exception):
     """A fault of HTTP itself, which no entity knows: a method, a header or a body that cannot be."""
 
-    def __init__(self, status: int, text: str) -> None:
+    def __init__(self, status: int, text: str, allow: tuple[str, ...] = ()) -> None:
         super().__init__(text)
         self.answer = Answer(status, status * 100)
         self.text = text
+        self.allow = allow  # Of a 405: the methods that the address knows.
 
 
 def error_document(answer: Answer, text: str, tracking_id: str, tracker: str, timestamp: str) -> str:

@@ -9,18 +9,21 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
-from twinbus.admin import atom, queues, rules, subscriptions, topics
-from twinbus.admin.markup import Element
+from twinbus.admin import atom, queues, subscriptions, topics
+from twinbus.admin.destinations import CheckManages, check_destinations, with_addresses
 from twinbus.admin.paths import Target, What
-from twinbus.admin.settings import RandomBytes, local_name
 from twinbus.entities.namespace import Namespace
 from twinbus.entities.queue import Queue
 from twinbus.entities.subscription import Subscription
 from twinbus.entities.topic import Topic
 from twinbus.model.entity import check_entity_name
 from twinbus.model.errors import BusError, Fault
-from twinbus.model.message import Origin
-from twinbus.rules.description import CorrelationFilter, RuleDescription
+from twinbus.model.message import Counts, Origin
+from twinbus.model.rule import CorrelationFilter, RuleDescription
+from twinbus.wire import rule_markup
+from twinbus.wire.descriptions import QUEUE, SUBSCRIPTION, TOPIC, local_name
+from twinbus.wire.markup import Element
+from twinbus.wire.policies import RandomBytes
 
 Entity = Queue | Topic | Subscription
 
@@ -33,6 +36,7 @@ class Asked(NamedTuple):
     origin: str  # Scheme and host, as the client calls them.
     version: str  # Of the API.
     tracking_id: str
+    check_manages: CheckManages
 
 
 class Listing(NamedTuple):
@@ -50,10 +54,10 @@ class Resources:
         self._namespace = namespace
         self._random_bytes = random_bytes
         self._puts: dict[tuple[What, str], Callable[[Target, Element, bool, Asked], Awaitable[atom.Entry]]] = {
-            (What.ENTITY, queues.ELEMENT): self._put_queue,
-            (What.ENTITY, topics.ELEMENT): self._put_topic,
-            (What.SUBSCRIPTION, subscriptions.ELEMENT): self._put_subscription,
-            (What.RULE, rules.ELEMENT): self._put_rule,
+            (What.ENTITY, QUEUE.element): self._put_queue,
+            (What.ENTITY, TOPIC.element): self._put_topic,
+            (What.SUBSCRIPTION, SUBSCRIPTION.element): self._put_subscription,
+            (What.RULE, rule_markup.ELEMENT): self._put_rule,
         }
 
     # Reading
@@ -101,17 +105,19 @@ class Resources:
             return None
 
     async def _entry(self, entity: Entity, asked: Asked) -> atom.Entry:
-        counts = await entity.counts()
+        counts = await _counts(entity)
         accessed_at_ms = entity.accessed_at_ms
         title = entity.description.name
         if isinstance(entity, Queue):
-            content = queues.write(entity.description, counts, accessed_at_ms)
+            queue = with_addresses(entity.description, asked.origin)
+            content = queues.write(queue, counts, accessed_at_ms, entity.is_limited)
         elif isinstance(entity, Topic):
             below = entity.subscriptions()
             filters = _filter_counts(below) if asked.version >= _FILTER_COUNTS_SINCE else None
-            content = topics.write(entity.description, counts, accessed_at_ms, len(below), filters)
+            content = topics.write(entity.description, counts, accessed_at_ms, len(below), filters, entity.is_limited)
         else:
-            content = subscriptions.write(entity.description, counts, accessed_at_ms)
+            subscription = with_addresses(entity.description, asked.origin)
+            content = subscriptions.write(subscription, counts, accessed_at_ms, entity.is_limited)
         created_at_ms, updated_at_ms = entity.description.created_at_ms, entity.description.updated_at_ms
         return atom.Entry(f"{asked.origin}/{entity.path}", title, created_at_ms, updated_at_ms, content)
 
@@ -130,6 +136,7 @@ class Resources:
     async def _put_queue(self, target: Target, element: Element, replace: bool, asked: Asked) -> atom.Entry:
         existing = self._namespace.queue(target.name).description if replace else None
         description = queues.read(element, target.name, existing, self._random_bytes)
+        check_destinations(description, asked.check_manages)
         act = self._namespace.update_queue if replace else self._namespace.create_queue
         return await self._done(await act(description), replace, asked)
 
@@ -143,8 +150,10 @@ class Resources:
         if replace:
             existing = self._subscription(target).description
             description = subscriptions.read(element, existing.topic, existing.name, existing)
+            check_destinations(description, asked.check_manages)
             return await self._done(await self._namespace.update_subscription(description), replace, asked)
         description = subscriptions.read(element, self._topic(target).path, target.subscription, None)
+        check_destinations(description, asked.check_manages)
         rule = subscriptions.first_rule(element)
         made = await self._namespace.create_subscription(description, None if rule is None else [rule])
         return await self._done(made, replace, asked)
@@ -156,7 +165,7 @@ class Resources:
     async def _put_rule(self, target: Target, element: Element, replace: bool, asked: Asked) -> atom.Entry:
         subscription = self._subscription(target)
         name = subscription.rule(target.rule).name if replace else target.rule
-        rule = await self._namespace.put_rule(subscription, rules.read_at(element, name), must_exist=replace)
+        rule = await self._namespace.put_rule(subscription, rule_markup.read_at(element, name), must_exist=replace)
         self._note(subscription, "updated" if replace else "created", asked)
         return _rule_entry(subscription, rule, asked)
 
@@ -194,9 +203,19 @@ class Resources:
         self._namespace.note(entity.mailbox(), "manage", outcome, Origin("http"), tracking_id=asked.tracking_id)
 
 
+async def _counts(entity: Entity) -> Counts:
+    """What the entity holds; what no store can tell is told as nothing, beside an availability that says so."""
+    try:
+        return await entity.counts()
+    except BusError as error:
+        if error.fault is Fault.STORE_UNAVAILABLE and entity.is_limited:
+            return Counts()
+        raise
+
+
 def _rule_entry(subscription: Subscription, rule: RuleDescription, asked: Asked) -> atom.Entry:
     url = f"{asked.origin}/{subscription.path}/Rules/{rule.name}"
-    return atom.Entry(url, rule.name, rule.created_at_ms, rule.created_at_ms, rules.write(rule))
+    return atom.Entry(url, rule.name, rule.created_at_ms, rule.created_at_ms, rule_markup.write(rule))
 
 
 def _filter_counts(of: Sequence[Subscription]) -> topics.FilterCounts:

@@ -12,18 +12,20 @@ from aiohttp import ClientSession
 from yarl import URL
 
 from twinbus.admin.app import make_app
-from twinbus.admin.atom import ATOM, INSTANCE, SERVICE_BUS
 from twinbus.admin.server import bound_port, start_http
+from twinbus.entities.hosting import Hosting, nobodys
 from twinbus.entities.namespace import Namespace
 from twinbus.model.errors import BusError
 from twinbus.model.message import Counts
 from twinbus.model.security import AuthorizationRule, Rights
 from twinbus.store.commands import Command, Count, Record
 from twinbus.wire import sas, view
+from twinbus.wire.markup import ATOM, INSTANCE, SERVICE_BUS
 
 NOW_MS = 1_700_000_000_000
 ROOT = AuthorizationRule("RootManageSharedAccessKey", "root-primary", "root-secondary", Rights.ALL)
 LISTENER = AuthorizationRule("listener", "listen-primary", "listen-secondary", Rights.LISTEN)
+SENDER = AuthorizationRule("sender", "send-primary", "send-secondary", Rights.SEND)
 
 
 class Clock:
@@ -40,6 +42,7 @@ class MemoryStore:
     """Remembers what it was asked, and counts what it is told to count."""
 
     pending_bytes = 0
+    is_available = True
 
     def __init__(self) -> None:
         self.commands: list[Command] = []
@@ -64,6 +67,11 @@ class MemoryCatalog:
     def __init__(self) -> None:
         self.rows: dict[int, Any] = {}
         self.meta: dict[str, str] = {}
+        self.ids = 1
+
+    async def take_ids(self, count: int) -> int:
+        first, self.ids = self.ids, self.ids + count
+        return first
 
     async def put(self, row: Any) -> None:
         self.rows[row.id] = row
@@ -156,7 +164,13 @@ async def door() -> AsyncIterator[Door]:
     namespace = Namespace("testbus", clock, [store], catalog, view)
     namespace.rules = (ROOT, LISTENER)
     made = Door(namespace, clock, store, catalog)
-    app = make_app(namespace, metrics=lambda: made.counters, ready=lambda: made.ready, random_bytes=sequence())
+    app = make_app(
+        Hosting([namespace], nobodys(clock, view)),
+        clock=clock,
+        metrics=lambda: made.counters,
+        ready=lambda: made.ready,
+        random_bytes=sequence(),
+    )
     runner = await start_http(app, "127.0.0.1", 0)
     made.host = f"127.0.0.1:{bound_port(runner)}"
     async with ClientSession() as made.session:

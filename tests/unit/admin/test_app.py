@@ -10,12 +10,11 @@ from typing import Any
 import pytest
 
 from twinbus.admin import app
-from twinbus.admin.atom import ATOM, INSTANCE, SERVICE_BUS
-from twinbus.admin.markup import Element, parse
 from twinbus.model.errors import BusError, Fault
 from twinbus.model.message import Counts
 from twinbus.model.security import AuthorizationRule, Rights
 from twinbus.store.commands import Configure, Create, Drop
+from twinbus.wire.markup import ATOM, INSTANCE, SERVICE_BUS, Element, parse
 
 WRONG = AuthorizationRule("RootManageSharedAccessKey", "not-the-key", "nor-this", Rights.ALL)
 
@@ -214,9 +213,43 @@ class TestCreate:
     async def test_with_a_value_out_of_bounds_is_refused(self, door: Any, inside: str) -> None:
         refused(await door.put("q", inside), 400, inside[1:].partition(">")[0])
 
-    async def test_of_what_is_not_offered_says_so(self, door: Any) -> None:
-        refused(await door.put("q", "<EnablePartitioning>true</EnablePartitioning>"), 501, "EnablePartitioning")
-        refused(await door.put("q", "<ForwardTo>sb://h/other</ForwardTo>"), 501, "ForwardTo")
+    async def test_that_forwards_to_nowhere_is_refused(self, door: Any) -> None:
+        refused(await door.put("q", "<ForwardTo>sb://h/other</ForwardTo>"), 400, "ForwardTo: there is no queue")
+
+    async def test_that_forwards_tells_its_destinations_as_addresses(self, door: Any) -> None:
+        await door.put("End")
+        inside = "<ForwardTo>sb://h/end</ForwardTo><ForwardDeadLetteredMessagesTo>end</ForwardDeadLetteredMessagesTo>"
+        answer = await door.put("q", inside)
+        assert answer.status == 201
+        for body in (answer.body, (await door.get("/q")).body):
+            assert f"<ForwardTo>sb://{door.host}/End</ForwardTo>" in body
+            assert f"<ForwardDeadLetteredMessagesTo>sb://{door.host}/End</ForwardDeadLetteredMessagesTo>" in body
+
+    @pytest.mark.parametrize(
+        ("element", "header"),
+        [
+            ("ForwardTo", "ServiceBusSupplementaryAuthorization"),
+            ("ForwardDeadLetteredMessagesTo", "ServiceBusDlqSupplementaryAuthorization"),
+        ],
+    )
+    async def test_that_forwards_needs_the_right_to_manage_the_destination_too(
+        self, door: Any, element: str, header: str
+    ) -> None:
+        rights = "".join(f"<AccessRights>{name}</AccessRights>" for name in ("Manage", "Send", "Listen"))
+        rule = f"<AuthorizationRule><Rights>{rights}</Rights><KeyName>own</KeyName></AuthorizationRule>"
+        rules = f"<AuthorizationRules>{rule}</AuthorizationRules>"
+        await door.put("mine", rules)
+        await door.put("other", rules)
+        mine, other = (door.namespace.queue(name).description.authorization_rules[0] for name in ("mine", "other"))
+        own = door.token(mine, resource=f"https://{door.host}/mine")
+        forward = f"<{element}>sb://{door.host}/other</{element}>"
+        refused(await door.update("mine", rules + forward, token=own), 401, "Manage right is required on 'other' too")
+        wrong = {header: door.token(mine, resource=f"https://{door.host}/other")}
+        refused(await door.update("mine", rules + forward, token=own, **wrong), 401)
+        assert door.namespace.queue("mine").description.forward_to is None
+        right = {header: door.token(other, resource=f"sb://{door.host}/other")}
+        assert (await door.update("mine", rules + forward, token=own, **right)).status == 200
+        assert (await door.update("mine", rules + forward)).status == 200  # The namespace's own policy reaches both.
 
     async def test_with_more_than_twelve_rules_is_refused(self, door: Any) -> None:
         rules = "".join(

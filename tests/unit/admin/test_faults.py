@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from twinbus.admin.faults import ANSWERS, Answer, HttpError, error_document
-from twinbus.admin.markup import parse
 from twinbus.model.errors import FACTS, Fault
+from twinbus.wire.markup import parse
 
 # What azure-core tries again without being told (azure.core.pipeline.policies.RetryPolicy).
 RETRIED = {408, 429, 500, 502, 503, 504}

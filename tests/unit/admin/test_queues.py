@@ -8,13 +8,12 @@ from dataclasses import replace
 import pytest
 
 from twinbus.admin import queues
-from twinbus.admin.atom import INSTANCE, SERVICE_BUS
-from twinbus.admin.markup import Element, parse
 from twinbus.model import limits
 from twinbus.model.entity import EntityStatus, QueueDescription
 from twinbus.model.errors import BusError, Fault
 from twinbus.model.message import Counts
 from twinbus.model.security import AuthorizationRule, Rights
+from twinbus.wire.markup import INSTANCE, SERVICE_BUS, Element, parse
 
 NOW_MS = 1_700_000_000_123
 

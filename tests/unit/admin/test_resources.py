@@ -6,13 +6,12 @@ from typing import Any
 
 import pytest
 
-from twinbus.admin.atom import ATOM, SERVICE_BUS
-from twinbus.admin.markup import Element, parse
 from twinbus.model.errors import BusError, Fault
 from twinbus.model.message import Counts
 from twinbus.model.security import AuthorizationRule, Rights
 from twinbus.rules.description import CorrelationFilter, FalseFilter, SqlFilter, TrueFilter
 from twinbus.store.commands import Configure, Create, Drop
+from twinbus.wire.markup import ATOM, SERVICE_BUS, Element, parse
 
 TRUE = '<Filter i:type="TrueFilter"/>'
 SQL = '<Filter i:type="SqlFilter"><SqlExpression>a = 1</SqlExpression></Filter>'
@@ -278,3 +277,16 @@ async def test_a_description_that_does_not_belong_to_its_address_is_refused(
 )
 async def test_lists_cannot_be_deleted(subscribed: Any, path: str) -> None:
     refused(await subscribed.ask("DELETE", path), 400, "can only be read")
+
+
+@pytest.mark.parametrize("path", ["/$Resources/queues", "/orders"])
+async def test_what_a_lost_store_holds_is_still_there_to_be_seen(door: Any, path: str) -> None:
+    await door.put("orders")
+    door.store.is_available = False
+    door.store.error = BusError(Fault.STORE_UNAVAILABLE, "gone")
+    answer = await door.get(path)
+    assert answer.status == 200
+    assert "<EntityAvailabilityStatus>Limited</EntityAvailabilityStatus>" in answer.body
+    assert "<MessageCount>0</MessageCount>" in answer.body
+    assert (await door.update("orders")).status == 503
+    assert (await door.ask("DELETE", "/orders?api-version=2021-05")).status == 503

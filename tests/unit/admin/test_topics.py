@@ -7,8 +7,6 @@ from dataclasses import replace
 import pytest
 
 from twinbus.admin import subscriptions, topics
-from twinbus.admin.atom import INSTANCE, SERVICE_BUS
-from twinbus.admin.markup import Element, parse
 from twinbus.admin.topics import FilterCounts
 from twinbus.model.entity import EntityStatus
 from twinbus.model.errors import BusError, Fault
@@ -16,6 +14,7 @@ from twinbus.model.message import Counts
 from twinbus.model.security import AuthorizationRule, Rights
 from twinbus.model.topic import SubscriptionDescription, TopicDescription
 from twinbus.rules.description import CorrelationFilter, RuleDescription, SqlAction, TrueFilter
+from twinbus.wire.markup import INSTANCE, SERVICE_BUS, Element, parse
 
 NOTHING = Counts()
 TOPIC = TopicDescription(
