@@ -12,13 +12,17 @@ PIP  := $(BIN)/python -m pip --disable-pip-version-check install -qq
 LOCK := $(BIN)/uv pip compile --quiet --no-config --universal --python-version 3.11 --generate-hashes \
         --no-annotate --no-emit-index-url --custom-compile-command 'make lock' $(UPGRADE)
 
-.PHONY: help setup check lint types test bench lock clean
+.PHONY: help setup check lint types test test-postgres drill bench bench-filters compatibility lock clean
 
 help:
 	@echo "make setup   the virtual environment in .venv, with the twinbus command in it"
 	@echo "make check   format, lint, types, tidiness and unit tests: under a minute"
 	@echo "make test    everything"
+	@echo "make test-postgres   all compatibility tests again, on two gateways that share a PostgreSQL database"
+	@echo "make drill   a primary namespace is killed under a paired sender, and every message is counted"
+	@echo "make bench-filters   what filters of subscriptions cost"
 	@echo "make bench   throughput and latency of a broker on this machine"
+	@echo "make compatibility   write docs/compatibility.md from the tests"
 	@echo "make lock    compile the pins from pyproject.toml; with UPGRADE=--upgrade, to the newest releases"
 	@echo "make clean   remove what the other targets made"
 
@@ -48,9 +52,22 @@ types: $(VENV)/.stamp
 
 test: setup lint types
 	$(BIN)/python -m pytest
+	TWINBUS_TEST_STORE=postgresql $(BIN)/python -m pytest -m gateways tests/compat
+
+test-postgres: setup
+	TWINBUS_TEST_STORE=postgresql $(BIN)/python -m pytest tests/compat
+
+drill: $(VENV)/.stamp
+	$(BIN)/twinbus drill
 
 bench: $(VENV)/.stamp
 	$(BIN)/twinbus bench
+
+bench-filters: $(VENV)/.stamp
+	$(BIN)/twinbus bench-filters
+
+compatibility: $(VENV)/.stamp
+	$(BIN)/python tests/support/features.py
 
 lock: $(VENV)/.stamp
 	$(LOCK) --extra dev pyproject.toml -o requirements/dev.txt

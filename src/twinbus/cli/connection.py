@@ -5,6 +5,8 @@ Connecting and administering are the client's work.
 
 from __future__ import annotations
 
+import asyncio
+import os
 import ssl
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
@@ -14,14 +16,42 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from twinbus.cli.running import PromptError
-from twinbus.client import Connection, ConnectionString, connect
+from twinbus.client import ClientError, Connection, ConnectionString, connect
 
 if TYPE_CHECKING:
     from twinbus.client.atom import Administration
 
+PORT_VARIABLE = "TWINBUS_HTTP_PORT"
 VARIABLES = ["TWINBUS_CONNECTION_STRING", "AZURE_SERVICEBUS_CONNECTION_STRING"]
 DEVELOPMENT_HTTP_PORT = 5300
-DEAD_LETTER_QUEUE = "$DeadLetterQueue"
+ADMINISTRATION_S = 30.0
+COMPLETION_S = 2.0
+
+
+def complete_entity(context: typer.Context, incomplete: str) -> list[str]:
+    """Names that begin like what was typed, for the shell; none when the namespace cannot be asked quickly."""
+    try:
+        place = namespace(
+            context.params.get("connection_string") or next(filter(None, map(os.environ.get, VARIABLES)), None),
+            context.params.get("ca") or os.environ.get("TWINBUS_CA"),
+            context.params.get("http_port"),
+        )
+        return asyncio.run(_names(place, incomplete))
+    except (PromptError, ClientError, ValueError):
+        return []
+
+
+async def _names(place: Namespace, incomplete: str) -> list[str]:
+    """Subscriptions by their whole paths: to a shell a colon ends a word."""
+    async with place.administer(timeout_s=COMPLETION_S) as administration:
+        names = [entry.description.name async for entry in administration.queues()]
+        async for topic in administration.topics():
+            name = topic.description.name
+            names.append(name)
+            if incomplete.lower().startswith(f"{name.lower()}/"):
+                names += [entry.description.path async for entry in administration.subscriptions(name)]
+    return [name for name in names if name.lower().startswith(incomplete.lower())]
+
 
 ConnectionOption = Annotated[
     str | None,
@@ -35,14 +65,22 @@ CaOption = Annotated[
 HttpPortOption = Annotated[
     int | None,
     typer.Option(
-        envvar="TWINBUS_HTTP_PORT",
+        envvar=PORT_VARIABLE,
         min=1,
         max=65535,
         help="Administration port: 5300 at a development broker, else 443.",
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, one object on each line.")]
-QueueArgument = Annotated[str, typer.Argument(metavar="QUEUE", help="The queue.", show_default=False)]
+EntityArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="ENTITY",
+        help="A queue, or a topic's subscription as TOPIC:SUBSCRIPTION.",
+        show_default=False,
+        autocompletion=complete_entity,
+    ),
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,22 +95,29 @@ class Namespace:
         """A connection for messages."""
         return connect(self.target, tls=self.tls)
 
-    def administer(self) -> AbstractAsyncContextManager[Administration]:
+    def administer(self, timeout_s: float = ADMINISTRATION_S) -> AbstractAsyncContextManager[Administration]:
         """The administration, over HTTP."""
         from twinbus.client.atom import administer  # aiohttp takes a quarter of a second, and few commands need it.
 
-        return administer(self.target, self.address, tls=self.tls)
+        return administer(self.target, self.address, tls=self.tls, timeout_s=timeout_s)
 
-    def connection_string(self, policy: str, key: str, queue: str) -> str:
-        """What an application is given that uses a queue's own policy."""
+    def sign(self, path: str, policy: str, key: str, expires_at_s: int) -> tuple[str, str]:
+        """The address of an entity for HTTP, and a token for it."""
+        from twinbus.client.atom import address_of, sign
+
+        resource = address_of(self.address, path)
+        return resource, sign(resource, policy, key, expires_at_s)
+
+    def connection_string(self, policy: str, key: str, entity: str) -> str:
+        """What an application is given that uses an entity's own policy."""
         parts = [f"Endpoint={self.target.audience()}", f"SharedAccessKeyName={policy}", f"SharedAccessKey={key}"]
-        parts += [f"EntityPath={queue}"]
+        parts += [f"EntityPath={entity}"]
         if not self.target.tls:
             parts.append("UseDevelopmentEmulator=true")
         return ";".join(parts)
 
 
-def namespace(connection_string: str | None, ca: Path | None = None, http_port: int | None = None) -> Namespace:
+def namespace(connection_string: str | None, ca: Path | str | None = None, http_port: int | None = None) -> Namespace:
     """The namespace that the options name; a PromptError that says what is missing."""
     if not connection_string:
         raise PromptError(f"No namespace is named: give --connection-string or set {VARIABLES[0]}.")
@@ -80,6 +125,7 @@ def namespace(connection_string: str | None, ca: Path | None = None, http_port: 
         target = ConnectionString.parse(connection_string)
     except ValueError as problem:
         raise PromptError(f"This will not do: {problem}.") from None
+    http_port = http_port or int(os.environ.get(PORT_VARIABLE) or 0) or None
     host = f"[{target.host}]" if ":" in target.host else target.host
     if target.tls:
         address = f"https://{host}:{http_port}" if http_port else f"https://{host}"
@@ -88,13 +134,8 @@ def namespace(connection_string: str | None, ca: Path | None = None, http_port: 
     return Namespace(target, address, _trusting(ca) if ca is not None else None)
 
 
-def _trusting(ca: Path) -> ssl.SSLContext:
+def _trusting(ca: Path | str) -> ssl.SSLContext:
     try:
         return ssl.create_default_context(cafile=ca)
     except (OSError, ssl.SSLError) as problem:
         raise PromptError(f"The authorities in '{ca}' cannot be read: {problem}.") from None
-
-
-def path_of(queue: str, dead_letters: bool) -> str:
-    """The path of a queue, or of its dead-letter queue."""
-    return f"{queue}/{DEAD_LETTER_QUEUE}" if dead_letters else queue

@@ -12,17 +12,19 @@ from uuid import uuid4
 
 import typer
 
+from twinbus.cli.address import parse_address, path_of
 from twinbus.cli.connection import (
     CaOption,
     ConnectionOption,
+    EntityArgument,
     HttpPortOption,
     JsonOption,
     Namespace,
-    QueueArgument,
+    complete_entity,
     namespace,
-    path_of,
 )
 from twinbus.cli.entity import YesOption
+from twinbus.cli.nearest import finding
 from twinbus.cli.output import Output, progress_bar
 from twinbus.cli.peek import CountOption, FromOption, RawOption
 from twinbus.cli.running import FAILED, PromptError, command, confirm, words
@@ -33,9 +35,11 @@ from twinbus.client.management import Management
 from twinbus.client.messages import read
 from twinbus.client.redrive import DUPLICATE, Leave, Redrive, Redriven, leaving
 from twinbus.model.message import ReceiveMode
+from twinbus.model.topic import SubscriptionDescription
 
 PURGE_LOT = 500
 SILENCE_S = 2.0
+UPKEEP_S = 3600.0
 # Removes what was enqueued before then; far enough ahead that the broker's clock does not matter.
 AHEAD_MS = 24 * 3_600_000
 
@@ -47,16 +51,26 @@ DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only tell what wo
 NewIdsOption = Annotated[
     bool, typer.Option("--new-ids", help="Send under new message ids, which no duplicate detection knows.")
 ]
+WhereOption = Annotated[
+    str | None,
+    typer.Option(
+        "--filter", metavar="SQL", help="Dead letters that a condition of the rule language chooses; Twinbus only."
+    ),
+]
+ToOption = Annotated[
+    str | None,
+    typer.Option("--to", metavar="ENTITY", help="Send to this queue or topic.", autocompletion=complete_entity),
+]
 UncheckedOption = Annotated[
     bool,
-    typer.Option("--no-duplicate-check", help="Do not ask whether the queue would drop messages as duplicates."),
+    typer.Option("--no-duplicate-check", help="Do not ask whether messages would be dropped as duplicates."),
 ]
 
 
 @dlq.command("list")
 @command
 async def list_dead(
-    queue: QueueArgument,
+    entity: EntityArgument,
     start: FromOption = 0,
     count: CountOption = 10,
     raw: RawOption = False,
@@ -68,8 +82,9 @@ async def list_dead(
     output = Output(json)
     view = MessageView(output, raw=raw, dead=True)
     found = 0
-    async with namespace(connection_string, ca).connect() as connection:
-        management = await connection.management(path_of(queue, True))
+    path, place = path_of(entity, dead_letters=True), namespace(connection_string, ca)
+    async with finding(place, entity), place.connect() as connection:
+        management = await connection.management(path)
         async for page in management.peek_all(start, count):
             view.show([read(payload) for payload in page])
             found += len(page)
@@ -80,7 +95,7 @@ async def list_dead(
 @dlq.command("show")
 @command
 async def show_dead(
-    queue: QueueArgument,
+    entity: EntityArgument,
     number: Annotated[int, typer.Argument(min=0, metavar="NUMBER", help="Its sequence number.", show_default=False)],
     raw: RawOption = False,
     json: JsonOption = False,
@@ -88,11 +103,12 @@ async def show_dead(
     ca: CaOption = None,
 ) -> None:
     """Show one dead letter with everything that is known about it."""
-    async with namespace(connection_string, ca).connect() as connection:
-        management = await connection.management(path_of(queue, True))
+    path, place = path_of(entity, dead_letters=True), namespace(connection_string, ca)
+    async with finding(place, entity), place.connect() as connection:
+        management = await connection.management(path)
         found = [read(payload) for payload in await management.peek(number, 1)]
     if not found or found[0].sequence_number != number:
-        raise PromptError(f"'{queue}' has no dead letter {number}; `twinbus dlq list {queue}` shows which there are.")
+        raise PromptError(f"'{entity}' has no dead letter {number}; `twinbus dlq list {entity}` shows which there are.")
     output = Output(json)
     if raw:
         output.bytes(raw_body(found[0]))
@@ -107,9 +123,11 @@ async def show_dead(
 @dlq.command("redrive")
 @command
 async def redrive_dead(
-    queue: QueueArgument,
+    entity: EntityArgument,
+    to: ToOption = None,
     limit: LimitOption = None,
     reason: ReasonOption = None,
+    where: WhereOption = None,
     dry_run: DryRunOption = False,
     new_ids: NewIdsOption = False,
     no_duplicate_check: UncheckedOption = False,
@@ -118,22 +136,27 @@ async def redrive_dead(
     ca: CaOption = None,
     http_port: HttpPortOption = None,
 ) -> None:
-    """Send dead letters back to their queue: each is sent, acknowledged, and only then removed."""
+    """Send dead letters back to their queue, or elsewhere: each is sent, acknowledged, and only then removed."""
     place = namespace(connection_string, ca, http_port)
+    if where is not None or (parse_address(entity).subscription and to is None):
+        others = {"--to": to, "--reason": reason, "--dry-run": dry_run, "--new-ids": new_ids}
+        await _redrive_on_server(place, entity, where, limit, Output(json), [o for o, given in others.items() if given])
+        return
+    source, destination = path_of(entity, dead_letters=True), _destination(entity, to)
     window_ms = None
     if not new_ids and not no_duplicate_check:
-        window_ms = await _duplicate_window_ms(place, queue)
+        window_ms = await _duplicate_window_ms(place, destination)
     leave = leaving(reason, window_ms, int(time.time() * 1000))
     output = Output(json)
-    async with place.connect() as connection:
-        management = await connection.management(path_of(queue, True))
+    async with finding(place, entity), place.connect() as connection:
+        management = await connection.management(source)
         until = await management.last_sequence_number()
         if dry_run:
             _tell(output, await _foreseen(management, leave, until or 0, limit), would=True)
             return
         result = Redriven()
         if until is not None:
-            result = await _redrive(connection, queue, until, leave, limit, new_ids)
+            result = await _redrive(connection, (source, destination), until, leave, limit, new_ids)
     _tell(output, result)
     if result.seen_to < (until or 0) and (limit is None or result.moved < limit) and result.error is None:
         output.remark(
@@ -144,14 +167,37 @@ async def redrive_dead(
         raise typer.Exit(FAILED)
 
 
+async def _redrive_on_server(
+    place: Namespace, entity: str, where: str | None, limit: int | None, output: Output, others: list[str]
+) -> None:
+    """The broker moves them itself, also to one subscription alone; only Twinbus can."""
+    asks = "--filter" if where is not None else "Sending back to one subscription"
+    if others:
+        raise PromptError(f"{asks} is the broker's work, which knows no {' and no '.join(others)}.")
+    from twinbus.client import upkeep  # aiohttp takes a quarter of a second, and few commands need it.
+
+    async with finding(place, entity), place.administer(timeout_s=UPKEEP_S) as administration:
+        if not await upkeep.is_offered(administration):
+            raise PromptError(
+                f"{asks} is something that only Twinbus offers, to a policy with the Manage right.\n"
+                "  Elsewhere: --to QUEUE or TOPIC, and --reason."
+            )
+        done = await upkeep.redrive(administration, parse_address(entity).path, where=where, limit=limit)
+    if output.as_json:
+        output.record({"redriven": done["moved"], "kept": done["kept"]})
+    else:
+        output.line(f"{counted(done['moved'])} sent back, {counted(done['kept'])} left.")
+
+
 async def _redrive(
-    connection: Connection, queue: str, until: int, leave: Leave, limit: int | None, new_ids: bool
+    connection: Connection, way: tuple[str, str], until: int, leave: Leave, limit: int | None, new_ids: bool
 ) -> Redriven:
-    destination = await connection.sender(queue)
+    source, destination = way
+    sender = await connection.sender(destination)
     with progress_bar("sending back", limit) as progress:
         redrive = Redrive(
-            lambda: connection.receiver(path_of(queue, True), credit=0),
-            destination,
+            lambda: connection.receiver(source, credit=0),
+            sender,
             until=until,
             leave=leave,
             new_id=(lambda: uuid4().hex) if new_ids else None,
@@ -160,18 +206,29 @@ async def _redrive(
         return await redrive.run(limit)
 
 
-async def _duplicate_window_ms(place: Namespace, queue: str) -> int | None:
-    """How long the queue remembers ids; None if it does not. It would accept a known id, and drop the message."""
+def _destination(entity: str, to: str | None) -> str:
+    """Where dead letters go: to their queue, or where somebody says."""
+    if to is not None:
+        if parse_address(to).subscription:
+            raise PromptError(f"--to: nobody sends to a subscription such as '{to}': name a queue or a topic.")
+        return parse_address(to).path
+    return parse_address(entity).path
+
+
+async def _duplicate_window_ms(place: Namespace, entity: str) -> int | None:
+    """How long the destination remembers ids; None if it does not. It would accept a known id, and drop the message."""
     try:
-        async with place.administer() as administration:
-            description = (await administration.queue(queue)).description
+        async with finding(place, entity), place.administer() as administration:
+            description = (await administration.entity(entity)).description
     except ClientError as error:
         raise PromptError(
-            f"Whether '{queue}' detects duplicates cannot be asked: {words(error)}\n"
+            f"Whether '{entity}' detects duplicates cannot be asked: {words(error)}\n"
             "  It would drop messages that come again under their ids. Use a policy with the Manage right, send\n"
             "  under --new-ids, or, if you know that it does not, --no-duplicate-check."
         ) from None
-    return description.duplicate_window_ms if description.requires_duplicate_detection else None
+    if isinstance(description, SubscriptionDescription) or not description.requires_duplicate_detection:
+        return None
+    return description.duplicate_window_ms
 
 
 async def _foreseen(management: Management, leave: Leave, until: int, limit: int | None) -> Redriven:
@@ -215,24 +272,25 @@ def _tell(output: Output, result: Redriven, would: bool = False) -> None:
 @dlq.command("purge")
 @command
 async def purge_dead(
-    queue: QueueArgument,
+    entity: EntityArgument,
     yes: YesOption = False,
     dry_run: DryRunOption = False,
     json: JsonOption = False,
     connection_string: ConnectionOption = None,
     ca: CaOption = None,
 ) -> None:
-    """Remove all dead letters of a queue, for good."""
+    """Remove all dead letters of a queue or subscription, for good."""
     output = Output(json)
     place = namespace(connection_string, ca)
     if not dry_run:
-        confirm(f"Remove all dead letters of '{queue}'? They cannot be brought back.", yes)
-    async with place.connect() as connection:
-        management = await connection.management(path_of(queue, True))
+        confirm(f"Remove all dead letters of '{entity}'? They cannot be brought back.", yes)
+    path = path_of(entity, dead_letters=True)
+    async with finding(place, entity), place.connect() as connection:
+        management = await connection.management(path)
         if dry_run:
             await _count(output, management)
             return
-        removed = await _purge(connection, management, path_of(queue, True))
+        removed = await _purge(connection, management, path)
         left = bool(await management.peek(0, 1))
     if json:
         output.record({"removed": removed, "some_left": left, "dry_run": False})

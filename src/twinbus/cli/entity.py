@@ -1,180 +1,269 @@
-"""`twinbus entity`: queues listed, shown, created, changed and deleted.
+"""`twinbus entity`: queues, topics, subscriptions and rules listed, shown, created, changed and deleted.
 
-Whether a setting is allowed is for the namespace to say. Entities of other kinds will be told by `kind` in what is
-printed.
+The kind follows from the name (`address`), options are in `settings`, documents in `documents`. Whether a setting is
+allowed is for the namespace to say.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Annotated, Any
+import json as json_format
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from twinbus.cli.connection import CaOption, ConnectionOption, HttpPortOption, JsonOption, namespace
-from twinbus.cli.output import Output, Table
+from twinbus.cli.address import Address, parse_address
+from twinbus.cli.connection import (
+    CaOption,
+    ConnectionOption,
+    HttpPortOption,
+    JsonOption,
+    complete_entity,
+    namespace,
+)
+from twinbus.cli.describing import Listed, show_entity, show_list, show_rule
+from twinbus.cli.documents import Wanted, address_of, document, kind_of, read_entity, rule_document
+from twinbus.cli.nearest import finding
+from twinbus.cli.output import Output, progress_bar
 from twinbus.cli.running import PromptError, command, confirm
-from twinbus.cli.showing import clean, counted, duration, iso, moment
-from twinbus.cli.values import Duration, parse_duration
+from twinbus.cli.settings import changed, changed_rule, refuse_rule_options, takes_settings
+from twinbus.cli.showing import counted
 from twinbus.client import ClientError
-from twinbus.client.descriptions import QueueEntry, rights_named
-from twinbus.model.duration import format_duration
-from twinbus.model.entity import EntityStatus, QueueDescription
+from twinbus.client.descriptions import Description, Entry
+from twinbus.model.entity import QueueDescription
+from twinbus.model.rule import DEFAULT_RULE_NAME, RuleDescription, TrueFilter
+from twinbus.model.topic import SubscriptionDescription, TopicDescription
+
+if TYPE_CHECKING:
+    from twinbus.client.atom import Administration
 
 EXISTS = "com.microsoft:entity-already-exists"
 
-entity = typer.Typer(no_args_is_help=True, help="List, show, create, change and delete queues.")
+entity = typer.Typer(
+    no_args_is_help=True, help="List, show, create, change and delete queues, topics, subscriptions and rules."
+)
 
-
-def _duration_option(text: str) -> Any:
-    return typer.Option(parser=parse_duration, metavar="DURATION", help=text)
-
-
-NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The name of the queue.", show_default=False)]
+NameArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAME",
+        help="QUEUE, TOPIC, TOPIC:SUBSCRIPTION or TOPIC:SUBSCRIPTION:RULE.",
+        show_default=False,
+        autocompletion=complete_entity,
+    ),
+]
+NewNameArgument = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="NAME", help="QUEUE, TOPIC, TOPIC:SUBSCRIPTION or TOPIC:SUBSCRIPTION:RULE.", show_default=False
+    ),
+]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
-# Settings. What is not given stays as it is, or gets the service's default.
-LockOption = Annotated[Duration | None, _duration_option("How long a message is locked: 5s to 5m.")]
-TtlOption = Annotated[Duration | None, _duration_option("Longest time to live of a message.")]
-IdleOption = Annotated[Duration | None, _duration_option("Delete the queue when it was not used for so long.")]
-WindowOption = Annotated[Duration | None, _duration_option("How long message ids are remembered: 20s to 7d.")]
-DeliveriesOption = Annotated[
-    int | None, typer.Option("--max-delivery-count", min=1, help="Deliveries before a message is dead.")
+TopicOption = Annotated[bool, typer.Option("--topic", help="Create a topic rather than a queue.")]
+FromOption = Annotated[
+    Path | None,
+    typer.Option("--from", allow_dash=True, help="Create what JSON describes, as `entity list --json` prints it."),
 ]
-SizeOption = Annotated[int | None, typer.Option("--max-size-mb", min=1, help="Quota in megabytes, such as 1024.")]
-DeadLetterOption = Annotated[
-    bool | None, typer.Option(help="Whether expired messages become dead letters or vanish.", show_default=False)
-]
-StatusOption = Annotated[
-    EntityStatus | None, typer.Option(case_sensitive=False, help="Whether the queue accepts sends and receives.")
-]
-ForwardOption = Annotated[str | None, typer.Option(help="Forward messages to this entity; empty for no longer.")]
-ForwardDeadOption = Annotated[str | None, typer.Option(help="Forward dead letters; empty for no longer.")]
-MetadataOption = Annotated[str | None, typer.Option(help="A remark that is kept with the queue.")]
 
 
 @entity.command("list")
 @command
 async def list_entities(
+    rules: Annotated[bool, typer.Option("--rules", help="Show the rules of subscriptions, too.")] = False,
     json: JsonOption = False,
     connection_string: ConnectionOption = None,
     ca: CaOption = None,
     http_port: HttpPortOption = None,
 ) -> None:
-    """List queues and how many messages they hold."""
+    """List queues, and topics with their subscriptions, and how many messages they hold."""
     output = Output(json)
-    headings = ("NAME", "STATUS", "ACTIVE", "SCHEDULED", "DEAD", "BYTES", "LOCK", "TTL", "DELIVERIES")
-    table = Table(output, headings, numbers=("ACTIVE", "SCHEDULED", "DEAD", "BYTES", "DELIVERIES"))
-    rows: list[list[str]] = []
+    found: list[Listed] = []
     async with namespace(connection_string, ca, http_port).administer() as administration:
-        async for entry in administration.queues():
-            if json:
-                output.record(document(entry))
-            rows.append(_row(entry))
-    if json:
-        return
-    table.rows(rows)
-    output.remark(f"{counted(len(rows), 'queue')}.")
+        with progress_bar("asking", None) as progress:
+
+            def add(entry: Entry[Description], rules: list[RuleDescription] | None = None) -> None:
+                progress.advance(progress.task_ids[0])
+                found.append(Listed(entry, rules))
+                if json:
+                    output.record(document(entry, rules))
+
+            async for queue in administration.queues():
+                add(queue)
+            async for topic in administration.topics():
+                add(topic)
+                if topic.subscriptions:
+                    async for entry in administration.subscriptions(topic.description.name):
+                        add(entry, await _rules(administration, entry.description) if rules else None)
+    if not json:
+        show_list(output, found)
 
 
 @entity.command("show")
 @command
-async def show_entity(
+async def show(
     name: NameArgument,
     json: JsonOption = False,
     connection_string: ConnectionOption = None,
     ca: CaOption = None,
     http_port: HttpPortOption = None,
 ) -> None:
-    """Show all settings and counts of a queue."""
-    async with namespace(connection_string, ca, http_port).administer() as administration:
-        _show(Output(json), await administration.queue(name))
+    """Show all settings and counts of an entity, or a rule."""
+    address, output = parse_address(name), Output(json)
+    place = namespace(connection_string, ca, http_port)
+    async with finding(place, name), place.administer() as administration:
+        if address.rule:
+            show_rule(output, await administration.rule(address.path, address.rule))
+            return
+        entry = await administration.entity(address.path)
+        show_entity(output, entry, await _rules(administration, entry.description))
+
+
+async def _rules(administration: Administration, described: Description) -> list[RuleDescription] | None:
+    if not isinstance(described, SubscriptionDescription):
+        return None
+    return [rule async for rule in administration.rules(described.path)]
 
 
 @entity.command("create")
 @command
-async def create_entity(
-    name: NameArgument,
-    lock_duration: LockOption = None,
-    max_delivery_count: DeliveriesOption = None,
-    ttl: TtlOption = None,
-    dead_letter_on_expiration: DeadLetterOption = None,
-    max_size_mb: SizeOption = None,
-    sessions: Annotated[bool, typer.Option("--sessions", help="Messages belong to sessions.")] = False,
-    duplicate_detection: Annotated[
-        bool, typer.Option("--duplicate-detection", help="Drop a message whose id was seen within the window.")
-    ] = False,
-    duplicate_window: WindowOption = None,
-    partitioned: Annotated[bool, typer.Option("--partitioned", help="Spread the queue over stores.")] = False,
-    status: StatusOption = None,
-    auto_delete_on_idle: IdleOption = None,
-    forward_to: ForwardOption = None,
-    forward_dead_letters_to: ForwardDeadOption = None,
-    metadata: MetadataOption = None,
-    if_missing: Annotated[bool, typer.Option("--if-missing", help="Leave a queue of that name as it is.")] = False,
+@takes_settings(creating=True)
+async def create(
+    settings: dict[str, Any],
+    name: NewNameArgument = None,
+    topic: TopicOption = False,
+    if_missing: Annotated[bool, typer.Option("--if-missing", help="Leave what is there as it is.")] = False,
+    documents: FromOption = None,
     json: JsonOption = False,
     connection_string: ConnectionOption = None,
     ca: CaOption = None,
     http_port: HttpPortOption = None,
 ) -> None:
-    """Create a queue."""
-    wanted = _changed(
-        QueueDescription(name=name, requires_session=sessions, requires_duplicate_detection=duplicate_detection,
-                         partitioned=partitioned),
-        lock_duration_ms=lock_duration, max_delivery_count=max_delivery_count, default_ttl_ms=ttl,
-        dead_letter_on_expiration=dead_letter_on_expiration, max_size_mb=max_size_mb,
-        duplicate_window_ms=duplicate_window, status=status, auto_delete_on_idle_ms=auto_delete_on_idle,
-        forward_to=forward_to, forward_dead_letters_to=forward_dead_letters_to, user_metadata=metadata,
-    )  # fmt: skip
+    """Create a queue, a topic, a subscription or a rule."""
     output = Output(json)
-    async with namespace(connection_string, ca, http_port).administer() as administration:
-        try:
-            created = await administration.create_queue(wanted)
-        except ClientError as error:
-            if error.condition != EXISTS or not if_missing:
-                raise
-            output.remark(f"'{name}' exists already and was left as it is.")
-            return
-    _done(output, f"Created '{created.description.name}'.", created)
+    place = namespace(connection_string, ca, http_port)
+    if (name is None) == (documents is None):
+        raise PromptError("Name what is to be created, or say where it is described with --from.")
+    if documents is not None:
+        if settings or topic:
+            raise PromptError("With --from, all settings come from there.")
+        wanted = list(_described(documents))
+        async with place.administer() as administration:
+            with progress_bar("creating", len(wanted)) as progress:
+                for one in wanted:
+                    await _create(administration, output, one, if_missing)
+                    progress.advance(progress.task_ids[0])
+        return
+    address = parse_address(name or "")
+    if topic and address.subscription:
+        raise PromptError(f"--topic: '{name}' is no name of a topic, but of what is below one.")
+    async with finding(place, address.entity), place.administer() as administration:
+        if address.rule:
+            await _create_rule(administration, output, address, settings, if_missing)
+        else:
+            await _create(administration, output, _wanted(address, topic, settings), if_missing)
+
+
+def _wanted(address: Address, topic: bool, settings: Mapping[str, Any]) -> Wanted:
+    """What the command line asks for; a subscription may come with a rule of its own."""
+    if not address.subscription:
+        new = TopicDescription(name=address.entity) if topic else QueueDescription(name=address.entity)
+        refuse_rule_options(settings, kind_of(new))
+        return Wanted(changed(new, settings))
+    about_rule = {key: settings[key] for key in ("filter", "correlation", "action", "parameter") if key in settings}
+    about_entity = {key: value for key, value in settings.items() if key not in about_rule}
+    subscription = SubscriptionDescription(topic=address.entity, name=address.subscription)
+    rules = [changed_rule(RuleDescription(DEFAULT_RULE_NAME), about_rule)] if about_rule else None
+    return Wanted(changed(subscription, about_entity), rules)
+
+
+async def _create(administration: Administration, output: Output, wanted: Wanted, if_missing: bool) -> None:
+    """Creates an entity, and for a subscription exactly the rules that are wanted."""
+    described, rules = wanted
+    try:
+        made = await administration.create(described, rules[0] if rules else None)
+    except ClientError as error:
+        if error.condition != EXISTS or not if_missing:
+            raise
+        output.remark(f"'{address_of(described).short}' exists already and was left as it is.")
+        return
+    if rules is not None and isinstance(described, SubscriptionDescription):
+        for rule in rules[1:]:
+            await administration.create_rule(described.path, rule)
+        if not rules:
+            await administration.delete_rule(described.path, DEFAULT_RULE_NAME)
+    _done(output, f"Created '{address_of(made.description).short}'.", document(made, rules))
+
+
+async def _create_rule(
+    administration: Administration, output: Output, address: Address, settings: Mapping[str, Any], if_missing: bool
+) -> None:
+    if not settings.keys() & {"filter", "correlation", "action"}:
+        raise PromptError("Say which messages the rule is about: --filter SQL, or --correlation NAME=TEXT.")
+    rule = changed_rule(RuleDescription(address.rule, TrueFilter()), settings)
+    try:
+        made = await administration.create_rule(address.path, rule)
+    except ClientError as error:
+        if error.condition != EXISTS or not if_missing:
+            raise
+        output.remark(f"'{address.short}' exists already and was left as it is.")
+        return
+    _done(output, f"Created '{address.short}'.", rule_document(made))
+
+
+def _described(source: Path) -> Iterable[Wanted]:
+    """The entities that a file or standard input describes: one object on each line, or a list."""
+    try:
+        text = sys.stdin.read() if str(source) == "-" else source.read_text()
+        if text.lstrip().startswith("["):
+            found = json_format.loads(text)
+        else:
+            found = [json_format.loads(line) for line in text.splitlines() if line.strip()]
+    except OSError as problem:
+        raise PromptError(f"'{source}' cannot be read: {problem.strerror}.") from None
+    except ValueError as problem:
+        raise PromptError(f"'{source}' is no JSON, one object on each line: {problem}.") from None
+    return [read_entity(told) for told in found]
 
 
 @entity.command("update")
 @command
-async def update_entity(
+@takes_settings(creating=False)
+async def update(
     name: NameArgument,
-    lock_duration: LockOption = None,
-    max_delivery_count: DeliveriesOption = None,
-    ttl: TtlOption = None,
-    dead_letter_on_expiration: DeadLetterOption = None,
-    max_size_mb: SizeOption = None,
-    duplicate_window: WindowOption = None,
-    status: StatusOption = None,
-    auto_delete_on_idle: IdleOption = None,
-    forward_to: ForwardOption = None,
-    forward_dead_letters_to: ForwardDeadOption = None,
-    metadata: MetadataOption = None,
+    settings: dict[str, Any],
     json: JsonOption = False,
     connection_string: ConnectionOption = None,
     ca: CaOption = None,
     http_port: HttpPortOption = None,
 ) -> None:
-    """Change settings of a queue; what is not named stays as it is."""
-    async with namespace(connection_string, ca, http_port).administer() as administration:
-        old = (await administration.queue(name)).description
-        new = _changed(
-            old, lock_duration_ms=lock_duration, max_delivery_count=max_delivery_count, default_ttl_ms=ttl,
-            dead_letter_on_expiration=dead_letter_on_expiration, max_size_mb=max_size_mb,
-            duplicate_window_ms=duplicate_window, status=status, auto_delete_on_idle_ms=auto_delete_on_idle,
-            forward_to=forward_to, forward_dead_letters_to=forward_dead_letters_to, user_metadata=metadata,
-        )  # fmt: skip
-        if new == old:
-            raise PromptError("Nothing would change: name a setting and a new value for it.")
-        updated = await administration.update_queue(new)
-    _done(Output(json), f"Updated '{updated.description.name}'.", updated)
+    """Change settings of an entity, or a rule; what is not named stays as it is."""
+    address, output = parse_address(name), Output(json)
+    place = namespace(connection_string, ca, http_port)
+    async with finding(place, name), place.administer() as administration:
+        if address.rule:
+            old_rule = await administration.rule(address.path, address.rule)
+            new_rule = changed_rule(old_rule, settings)
+            _refuse_idle(new_rule == old_rule)
+            told = rule_document(await administration.update_rule(address.path, new_rule))
+        else:
+            old = (await administration.entity(address.path)).description
+            refuse_rule_options(settings, kind_of(old))
+            new = changed(old, settings)
+            _refuse_idle(new == old)
+            told = document(await administration.update(new))
+    _done(output, f"Updated '{address.short}'.", told)
+
+
+def _refuse_idle(nothing: bool) -> None:
+    if nothing:
+        raise PromptError("Nothing would change: name a setting and a new value for it.")
 
 
 @entity.command("delete")
 @command
-async def delete_entity(
+async def delete(
     name: NameArgument,
     yes: YesOption = False,
     json: JsonOption = False,
@@ -182,100 +271,33 @@ async def delete_entity(
     ca: CaOption = None,
     http_port: HttpPortOption = None,
 ) -> None:
-    """Delete a queue with all messages in it."""
-    async with namespace(connection_string, ca, http_port).administer() as administration:
-        entry = await administration.queue(name)
-        confirm(f"Delete '{name}' with {counted(_total(entry))} in it?", yes)
-        await administration.delete_queue(name)
-    _done(Output(json), f"Deleted '{name}' with {counted(_total(entry))}.", entry)
+    """Delete an entity with all that is in it, or a rule."""
+    address = parse_address(name)
+    place = namespace(connection_string, ca, http_port)
+    async with finding(place, name), place.administer() as administration:
+        if address.rule:
+            told = rule_document(await administration.rule(address.path, address.rule))
+            contents = ""
+            confirm(f"Delete the rule '{address.short}'?", yes)
+            await administration.delete_rule(address.path, address.rule)
+        else:
+            entry = await administration.entity(address.path)
+            told, contents = document(entry), f" with {_contents(entry)}"
+            confirm(f"Delete '{address.short}'{contents} in it?", yes)
+            await administration.delete(address.path)
+    _done(Output(json), f"Deleted '{address.short}'{contents}.", told)
 
 
-def _changed(queue: QueueDescription, **settings: Any) -> QueueDescription:
-    """The description with the settings that were given; an empty text takes one away."""
-    given: dict[str, Any] = {
-        name: value if value != "" else None for name, value in settings.items() if value is not None
-    }
-    return replace(queue, **given)
-
-
-def _total(entry: QueueEntry) -> int:
+def _contents(entry: Entry[Description]) -> str:
     counts = entry.counts
-    return counts.active + counts.scheduled + counts.dead_letter + counts.transfer_dead_letter
+    total = counts.active + counts.scheduled + counts.dead_letter + counts.transfer_dead_letter
+    if isinstance(entry.description, TopicDescription):
+        return f"{counted(entry.subscriptions, 'subscription')} and all their messages"
+    return counted(total)
 
 
-def _done(output: Output, sentence: str, entry: QueueEntry) -> None:
-    if output.as_json:
-        output.record(document(entry))
-    else:
-        output.line(sentence)
-
-
-def _row(entry: QueueEntry) -> list[str]:
-    queue, counts = entry.description, entry.counts
-    sizes = (counts.active, counts.scheduled, counts.dead_letter, counts.size_bytes)
-    times = (duration(queue.lock_duration_ms), duration(queue.default_ttl_ms))
-    return [clean(queue.name), queue.status.value, *map(str, sizes), *times, str(queue.max_delivery_count)]
-
-
-def _show(output: Output, entry: QueueEntry) -> None:
-    told = document(entry)
+def _done(output: Output, sentence: str, told: Mapping[str, Any]) -> None:
     if output.as_json:
         output.record(told)
-        return
-    queue = entry.description
-    for name in ("lock_duration", "default_time_to_live", "duplicate_window", "auto_delete_on_idle"):
-        told[name] = duration(getattr(queue, _DURATIONS[name]))
-    for name, at_ms in (("created", queue.created_at_ms), ("updated", queue.updated_at_ms)):
-        told[f"{name}_at"] = moment(at_ms)
-    told["accessed_at"] = moment(entry.accessed_at_ms)
-    counts = told.pop("counts")
-    rules = [f"{rule['name']} ({', '.join(rule['rights'])})" for rule in told.pop("authorization_rules")]
-    told |= {f"{name}_messages": count for name, count in counts.items()} | {"authorization_rules": ", ".join(rules)}
-    output.facts({name.replace("_", " "): _word(value) for name, value in told.items()})
-
-
-def _word(value: object) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return "-" if value in (None, "") else clean(str(value))
-
-
-_DURATIONS = {
-    "lock_duration": "lock_duration_ms",
-    "default_time_to_live": "default_ttl_ms",
-    "duplicate_window": "duplicate_window_ms",
-    "auto_delete_on_idle": "auto_delete_on_idle_ms",
-}
-
-
-def document(entry: QueueEntry) -> dict[str, Any]:
-    """A queue for scripts. Of its authorization rules only names and rights; `twinbus keys --show` has the keys."""
-    queue, counts = entry.description, entry.counts
-    return {
-        "kind": "queue",
-        "name": queue.name,
-        "status": queue.status.value,
-        **{name: format_duration(getattr(queue, attribute)) for name, attribute in _DURATIONS.items()},
-        "max_delivery_count": queue.max_delivery_count,
-        "max_size_mb": queue.max_size_mb,
-        "requires_session": queue.requires_session,
-        "requires_duplicate_detection": queue.requires_duplicate_detection,
-        "dead_letter_on_expiration": queue.dead_letter_on_expiration,
-        "partitioned": queue.partitioned,
-        "forward_to": queue.forward_to,
-        "forward_dead_letters_to": queue.forward_dead_letters_to,
-        "metadata": queue.user_metadata,
-        "created_at": iso(queue.created_at_ms),
-        "updated_at": iso(queue.updated_at_ms),
-        "accessed_at": iso(entry.accessed_at_ms),
-        "size_bytes": counts.size_bytes,
-        "counts": {
-            "active": counts.active,
-            "scheduled": counts.scheduled,
-            "dead_letter": counts.dead_letter,
-            "transfer_dead_letter": counts.transfer_dead_letter,
-        },
-        "authorization_rules": [
-            {"name": rule.name, "rights": rights_named(rule.rights)} for rule in queue.authorization_rules
-        ],
-    }
+    else:
+        output.line(sentence)

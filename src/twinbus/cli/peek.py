@@ -9,7 +9,9 @@ from typing import Annotated
 
 import typer
 
-from twinbus.cli.connection import CaOption, ConnectionOption, JsonOption, QueueArgument, namespace, path_of
+from twinbus.cli.address import path_of
+from twinbus.cli.connection import CaOption, ConnectionOption, EntityArgument, JsonOption, namespace
+from twinbus.cli.nearest import finding
 from twinbus.cli.output import Output
 from twinbus.cli.running import command
 from twinbus.cli.showing import MessageView
@@ -22,7 +24,7 @@ RawOption = Annotated[bool, typer.Option("--raw", help="Print bodies alone, byte
 
 @command
 async def peek(
-    queue: QueueArgument,
+    entity: EntityArgument,
     start: FromOption = 0,
     count: CountOption = 10,
     dlq: Annotated[bool, typer.Option("--dlq", help="Look into the dead-letter queue.")] = False,
@@ -36,8 +38,9 @@ async def peek(
     output = Output(json)
     view = MessageView(output, raw=raw, dead=dlq)
     found = 0
-    async with namespace(connection_string, ca).connect() as connection:
-        management = await connection.management(path_of(queue, dlq))
+    path, place = path_of(entity, dlq), namespace(connection_string, ca)
+    async with finding(place, entity), place.connect() as connection:
+        management = await connection.management(path)
         async for page in management.peek_all(start, count, session):
             view.show([read(payload) for payload in page])
             found += len(page)

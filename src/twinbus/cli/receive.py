@@ -1,4 +1,4 @@
-"""`twinbus receive`: messages taken from a queue, shown, and then settled.
+"""`twinbus receive`: messages taken from a queue or a subscription, shown, and then settled.
 
 In that order: what could not be shown is given back. How messages are shown is `showing`'s business.
 """
@@ -7,17 +7,19 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Annotated
 
 import typer
 
-from twinbus.cli.connection import CaOption, ConnectionOption, JsonOption, QueueArgument, namespace, path_of
+from twinbus.cli.address import path_of
+from twinbus.cli.connection import CaOption, ConnectionOption, EntityArgument, JsonOption, Namespace, namespace
+from twinbus.cli.nearest import finding
 from twinbus.cli.output import Output
 from twinbus.cli.peek import RawOption
-from twinbus.cli.running import PromptError, command
+from twinbus.cli.running import PromptError, command, words
 from twinbus.cli.showing import MessageView, counted
 from twinbus.client import ClientError, Connection, ReceivedMessage, Receiver, WantedSession
 from twinbus.client.endpoint import to_its_end
@@ -32,6 +34,7 @@ NOT_ALLOWED = "amqp:not-allowed"
 SESSION_LOST = "com.microsoft:session-lock-lost"
 # A session's lock is renewed when half of its time is over, and no more often than this.
 RENEW_S_MIN = 1.0
+RECONNECT_S_MIN, RECONNECT_S_MAX = 0.25, 5.0
 
 ModeOption = Annotated[ReceiveMode, typer.Option(help="Whether the broker locks messages or deletes them at once.")]
 SessionOption = Annotated[
@@ -53,7 +56,7 @@ class Fate:
 
 @command
 async def receive(
-    queue: QueueArgument,
+    entity: EntityArgument,
     count: Annotated[int | None, typer.Option(min=1, help="At most so many messages; 1, or with --follow any.")] = None,
     wait: Annotated[float, typer.Option(min=0, help="Seconds to wait for the next message.")] = 5.0,
     mode: ModeOption = ReceiveMode.PEEK_LOCK,
@@ -81,19 +84,45 @@ async def receive(
     fate = _fate([outcome for outcome, is_chosen in chosen.items() if is_chosen], mode, reason, description)
     output = Output(json)
     taking = _Taking(output, MessageView(output, raw=raw, dead=dlq), mode, fate, count or (None if follow else 1), wait)
+    path, place = path_of(entity, dlq), namespace(connection_string, ca)
+
+    async def take(connection: Connection) -> None:
+        if deferred:
+            await taking.by_number(connection, path, deferred, session)
+        elif session is None:
+            await taking.from_queue(connection, path, follow)
+        else:
+            await taking.from_sessions(connection, path, None if session == NEXT else session, follow)
+
     try:
-        async with namespace(connection_string, ca).connect() as connection:
-            path = path_of(queue, dlq)
-            if deferred:
-                await taking.by_number(connection, path, deferred, session)
-            elif session is None:
-                await taking.from_queue(connection, path, follow)
-            else:
-                await taking.from_sessions(connection, path, None if session == NEXT else session, follow)
+        async with finding(place, entity):
+            await _connected(place, output, follow, take)
     except asyncio.CancelledError:
         if not follow:  # Ctrl-C is how following ends.
             raise
     taking.tell()
+
+
+async def _connected(
+    place: Namespace, output: Output, follow: bool, work: Callable[[Connection], Awaitable[None]]
+) -> None:
+    """Works over a connection; when following, over a new one for each that is lost."""
+    pause_s = 0.0  # None has been lost yet.
+    while True:
+        try:
+            async with place.connect() as connection:
+                if pause_s:
+                    output.remark("twinbus: connected again.")
+                pause_s = RECONNECT_S_MIN
+                await work(connection)
+                return
+        except ClientError as error:
+            if not follow or not pause_s or not error.transient:
+                raise
+            if pause_s == RECONNECT_S_MIN:
+                output.remark(f"twinbus: {words(error)}\n  Trying again until Ctrl-C.")
+        await asyncio.sleep(pause_s)
+        pause_s = min(2 * pause_s, RECONNECT_S_MAX)
 
 
 def _fate(chosen: list[Outcome], mode: ReceiveMode, reason: str | None, description: str | None) -> Fate:

@@ -17,8 +17,10 @@ from uuid import uuid4
 
 import typer
 
-from twinbus.cli.connection import CaOption, ConnectionOption, JsonOption, QueueArgument, namespace
+from twinbus.cli.address import parse_address
+from twinbus.cli.connection import CaOption, ConnectionOption, JsonOption, complete_entity, namespace
 from twinbus.cli.lines import read_all, read_lines
+from twinbus.cli.nearest import finding
 from twinbus.cli.output import Output, progress_bar
 from twinbus.cli.running import FAILED, PromptError, command, words
 from twinbus.cli.sending import Books, Numbered, Sending, ranges
@@ -30,6 +32,9 @@ STANDARD_INPUT = "-"
 TTL_MS_MAX = 0xFFFFFFFF
 
 
+DestinationArgument = Annotated[
+    str, typer.Argument(metavar="ENTITY", help="A queue or a topic.", autocompletion=complete_entity)
+]
 BodyArgument = Annotated[
     list[str] | None,
     typer.Argument(metavar="BODY", help="Bodies, one message each; `-` reads standard input, one message a line."),
@@ -58,7 +63,7 @@ BatchOption = Annotated[
 
 @command
 async def send(
-    queue: QueueArgument,
+    entity: DestinationArgument,
     body: BodyArgument = None,
     file: FileOption = None,
     lines: Annotated[bool, typer.Option("--lines", help="Each line of the file is a message.")] = False,
@@ -76,9 +81,9 @@ async def send(
     connection_string: ConnectionOption = None,
     ca: CaOption = None,
 ) -> None:
-    """Send messages to a queue."""
+    """Send messages to a queue or a topic."""
     if ttl is not None and not 0 < ttl <= TTL_MS_MAX:
-        raise PromptError("--ttl is at most 49 days; without it a message lives as long as the queue says.")
+        raise PromptError("--ttl is at most 49 days; without it a message lives as long as the entity says.")
     source = _Source(body or [], file, lines)
     place = namespace(connection_string, ca)
     options: dict[str, Any] = {
@@ -87,8 +92,9 @@ async def send(
     }  # fmt: skip
     many = count > 1 or source.is_many
     output = Output(json)
-    async with place.connect() as connection:
-        sender = await connection.sender(queue)
+    path = _destination(entity)
+    async with finding(place, entity), place.connect() as connection:
+        sender = await connection.sender(path)
         with _progress(source, count) as advance:
             sending = Sending(sender, batches=batch, progress=advance)
             try:
@@ -102,6 +108,13 @@ async def send(
         output.remark(f"twinbus: {words(sending.lost)}")
     if sending.failed or stopped_at is not None:
         raise typer.Exit(FAILED)
+
+
+def _destination(entity: str) -> str:
+    address = parse_address(entity)
+    if address.subscription:
+        raise PromptError(f"Nobody sends to a subscription: send to its topic, '{address.entity}'.")
+    return address.path
 
 
 async def _send_all(

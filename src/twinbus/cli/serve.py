@@ -1,4 +1,4 @@
-"""`twinbus serve`: one namespace until it is told to stop.
+"""`twinbus serve`: one namespace or several until it is told to stop.
 
 Puts settings together from file, environment and options, and prints what to paste; serving is `broker.process`' work.
 """
@@ -25,8 +25,10 @@ def serve(
     config: Annotated[
         Path | None, typer.Argument(help="TOML settings, or the official emulator's Config.json.")
     ] = None,
-    namespace: Annotated[str | None, typer.Option(help="Name of the namespace.")] = None,
-    data: Annotated[Path | None, typer.Option(help="Where the namespace is kept; per user by default.")] = None,
+    namespace: Annotated[list[str] | None, typer.Option(help="Name of the namespace; may be repeated.")] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="Where the namespace is kept, or several below it; per user by default.")
+    ] = None,
     host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
     amqp_port: Annotated[int | None, typer.Option(help="AMQP port, plain text.", min=0, max=65535)] = None,
     amqps_port: Annotated[int | None, typer.Option(help="AMQP port with TLS.", min=0, max=65535)] = None,
@@ -37,27 +39,35 @@ def serve(
         typer.Option(envvar="TWINBUS_KEY", help="Key of RootManageSharedAccessKey; generated once by default."),
     ] = None,
     stores: Annotated[int | None, typer.Option(help="Number of messaging stores (new namespaces: 4).")] = None,
+    store: Annotated[
+        list[str] | None,
+        typer.Option(envvar="TWINBUS_STORE", help="postgresql://… of a messaging store; may be repeated."),
+    ] = None,
     tls: Annotated[Path | None, typer.Option(help="Directory made by `twinbus certs`.")] = None,
     tls_cert: Annotated[Path | None, typer.Option(help="Certificate chain in PEM.")] = None,
     tls_key: Annotated[Path | None, typer.Option(help="Its private key in PEM.")] = None,
     queue: Annotated[
         list[str] | None, typer.Option(help="A queue to create if it is missing; may be repeated.")
     ] = None,
+    datacenter: Annotated[str | None, typer.Option(help="Name of the datacenter that this is in.")] = None,
+    test_clock: Annotated[bool, typer.Option(help="Let tests move the clock of each namespace.")] = False,
     allow_plain: Annotated[bool, typer.Option(help="Serve plain text on addresses other than loopback.")] = False,
+    stop_with_stdin: Annotated[
+        bool, typer.Option(help="Stop when standard input ends: for a parent that may die without a word.")
+    ] = False,
     log_level: Annotated[str, typer.Option(help="error, warning, info or debug.")] = "info",
 ) -> None:
-    """Serve one namespace: AMQP for applications, HTTP for administration."""
-    from twinbus.broker.process import serve as run
-    from twinbus.broker.settings import Settings, SettingsError, from_file
-    from twinbus.model.entity import QueueDescription
-    from twinbus.model.errors import BusError
-
+    """Serve a namespace or several: AMQP for applications, HTTP for administration."""
     given: dict[str, Any] = {
-        "namespace": namespace, "data": data, "host": host, "amqp_port": amqp_port, "amqps_port": amqps_port,
-        "http_port": http_port, "https_port": https_port, "key": key, "stores": stores,
+        "host": host, "amqp_port": amqp_port, "amqps_port": amqps_port,
+        "http_port": http_port, "https_port": https_port,
         "certificate": tls / CERTIFICATE_FILE if tls else tls_cert,
         "certificate_key": tls / KEY_FILE if tls else tls_key,
-        "allow_plain": allow_plain or None,
+        "allow_plain": allow_plain or None, "test_clock": test_clock or None,
+    }  # fmt: skip
+    for_each: dict[str, Any] = {
+        "data": data, "key": key, "stores": stores, "store": store or [], "datacenter": datacenter,
+        "queues": queue or [],
     }  # fmt: skip
     os.umask(0o077)  # Keys and messages are for the owner of the process alone.
     if log_level.lower() not in ("error", "warning", "info", "debug"):
@@ -65,16 +75,32 @@ def serve(
     logging.basicConfig(
         level=log_level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s %(message)s"
     )
+    _run(config, given, namespace or [], for_each, stop_with_stdin)
+
+
+def _run(
+    config: Path | None, given: dict[str, Any], names: list[str], for_each: dict[str, Any], stop_with_stdin: bool
+) -> None:
+    """Serve with what the file says and what was given besides."""
+    from twinbus.broker.config import ConfigError, from_file
+    from twinbus.broker.process import serve as run
+    from twinbus.broker.settings import Settings, SettingsError
+    from twinbus.model.errors import BusError
+
     try:
         settings = from_file(config) if config is not None else Settings()
         for name, value in given.items():
             if value is not None:
                 setattr(settings, name, value)
-        settings.queues += [QueueDescription(name=name) for name in queue or []]
+        settings.choose(names)
+        settings.apply(**for_each)
         # Long-lived objects are few and start-up made them all: the collector need not look at them again.
         gc.freeze()
         gc.set_threshold(50_000, 20, 100)
-        asyncio.run(run(settings, _announce))
+        asyncio.run(run(settings, _announce, stop_with_stdin=stop_with_stdin))
+    except ConfigError as problems:
+        typer.echo(f"twinbus: the configuration file cannot be used:\n{problems}", err=True)
+        raise typer.Exit(1) from None
     except (SettingsError, BusError) as problem:
         typer.echo(f"twinbus: {problem}", err=True)
         raise typer.Exit(1) from None
@@ -84,12 +110,30 @@ def _announce(broker: Broker) -> None:
     from twinbus import __version__
 
     settings = broker.settings
-    typer.echo(f"Twinbus {__version__} serves namespace '{settings.namespace}' from {settings.data_directory}")
-    for name, scheme in (("amqp", "amqp"), ("amqps", "amqps"), ("http", "http"), ("https", "https")):
+    typer.echo(f"Twinbus {__version__}")
+    for name in ("amqp", "amqps", "http", "https"):
         if name in broker.ports:
-            typer.echo(f"  {name:<6}{scheme}://{settings.host}:{broker.ports[name]}")
-    for policy, text in broker.connection_strings().items():
-        typer.echo(f"Connection string of {policy}:")
-        typer.echo(f"  {text}")
+            typer.echo(f"  {name:<6}{name}://{settings.host}:{broker.ports[name]}")
+    for hosted in broker.hosted:
+        place = f" in datacenter '{hosted.settings.datacenter}'" if hosted.settings.datacenter else ""
+        clock = ", with a clock for tests" if settings.test_clock else ""
+        typer.echo(f"Namespace '{hosted.settings.name}'{place} from {hosted.data.label}{clock}")
+        for policy, text in broker.connection_strings(hosted).items():
+            typer.echo(f"Connection string of {policy}:")
+            typer.echo(f"  {text}")
+    for policy in broker.shared_keys():
+        typer.echo(
+            f"The key of {policy} is good in several namespaces: only their host names tell them apart.", err=True
+        )
     typer.echo("ready")
     sys.stdout.flush()
+
+
+# The command without the others: they import what a broker does not need.
+alone = typer.Typer(name="twinbus", pretty_exceptions_enable=False)
+alone.command("serve")(serve)
+
+
+@alone.callback()
+def _group() -> None:
+    """A Service Bus that survives the loss of its datacenter."""

@@ -16,12 +16,11 @@ from twinbus.client.connection_string import ConnectionString
 from twinbus.client.errors import ClientError
 from twinbus.client.requests import RequestLinks, refusal
 from twinbus.client.stream import Stream
-from twinbus.wire import sas
+from twinbus.client.tokens import Token, tokens_of
 
 log = logging.getLogger(__name__)
 
 CBS = "$cbs"
-TOKEN_TYPE = "servicebus.windows.net:sastoken"
 TOKEN_LIFETIME_MS = 3_600_000
 # A token is renewed when less than this part of its life is left, and again so soon when that failed.
 RENEW_PART = 10
@@ -58,12 +57,12 @@ class TokenLinks(RequestLinks):
     def __init__(self, stream: Stream) -> None:
         super().__init__(stream, CBS)
 
-    async def put(self, audience: str, token: str, expires_at_ms: int | None) -> None:
+    async def put(self, audience: str, token: Token) -> None:
         """Puts a token and waits for the verdict."""
-        application: dict[str, Any] = {"operation": "put-token", "type": TOKEN_TYPE, "name": audience}
-        if expires_at_ms is not None:
-            application["expiration"] = Timestamp(expires_at_ms)
-        told = (await self.ask(application, token, f"putting a token for '{audience}'")).application
+        application: dict[str, Any] = {"operation": "put-token", "type": token.type, "name": audience}
+        if token.expires_at_ms is not None:
+            application["expiration"] = Timestamp(token.expires_at_ms)
+        told = (await self.ask(application, token.text, f"putting a token for '{audience}'")).application
         code = told.get("status-code")
         if not isinstance(code, int) or not 200 <= code < 300:
             text = str(told.get("status-description") or f"the token was refused with status {code}")
@@ -76,7 +75,7 @@ class Authorisation:
     def __init__(self, stream: Stream, target: ConnectionString, lifetime_ms: int = TOKEN_LIFETIME_MS) -> None:
         self._stream = stream
         self._target = target
-        self._lifetime_ms = lifetime_ms
+        self._source = tokens_of(target, lifetime_ms)
         self._links: TokenLinks | None = None
         self._tokens: dict[str, _Token] = {}
         self._one_by_one = asyncio.Lock()
@@ -92,18 +91,14 @@ class Authorisation:
         if self._links is None or self._links.error is not None:
             self._links = TokenLinks(self._stream)
             await self._links.ready(self._stream.timeout_s)
-        target, now_ms = self._target, self._stream.clock.now_ms()
-        audience = target.audience(path)
-        if target.signature is not None:
-            await self._links.put(audience, target.signature, None)
-            self._tokens[path] = _Token(1 << 62)  # A ready-made token cannot be renewed.
-            return
-        expires_at_ms = now_ms + self._lifetime_ms
-        # Seconds count in a token: rounded up, so that it does not end before we think.
-        expires_at_s = -(-expires_at_ms // 1000)
-        token = sas.make_token(audience, target.policy or "", target.key or "", expires_at_s)
-        await self._links.put(audience, token, expires_at_ms)
-        self._tokens[path] = _Token(expires_at_ms - self._lifetime_ms // RENEW_PART)
+        now_ms = self._stream.clock.now_ms()
+        audience = self._target.audience(path)
+        token = await self._source.token(audience, now_ms)
+        await self._links.put(audience, token)
+        # Early, and at the latest when a tenth of its life is left. A ready-made token cannot be renewed.
+        expires_at_ms = token.expires_at_ms
+        renew_at_ms = 1 << 62 if expires_at_ms is None else expires_at_ms - (expires_at_ms - now_ms) // RENEW_PART
+        self._tokens[path] = _Token(renew_at_ms)
 
     def tick(self) -> None:
         """Begins to renew what is about to expire."""

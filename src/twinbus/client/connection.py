@@ -11,7 +11,7 @@ import ssl
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
 from uuid import uuid4
 
 from twinbus.amqp.connection import Connection as Core
@@ -21,7 +21,7 @@ from twinbus.amqp.types import Symbol
 from twinbus.client.authorisation import TOKEN_LIFETIME_MS, Authentication, Authorisation, sasl_choice
 from twinbus.client.connection_string import ConnectionString
 from twinbus.client.endpoint import Endpoint, within
-from twinbus.client.errors import UNREACHABLE, ClientError
+from twinbus.client.errors import CONNECTION_LOST, NO_TLS, UNREACHABLE, WRONG_DOOR, ClientError
 from twinbus.client.management import NODE, Management
 from twinbus.client.receiver import DEFAULT_CREDIT, Receiver
 from twinbus.client.requests import RequestLinks
@@ -29,6 +29,7 @@ from twinbus.client.sender import DEFAULT_WINDOW, Sender
 from twinbus.client.stream import Stream
 from twinbus.model.clock import Clock
 from twinbus.model.message import ReceiveMode
+from twinbus.wire.address import http_port_key
 from twinbus.wire.sessions import WantedSession
 
 TICK_S = 1.0
@@ -79,8 +80,11 @@ async def connect(
     await _dial(stream, target, tls, dial)
     try:
         await within(timeout_s, stream.opened, f"opening the connection to {target.host}:{target.port}")
-    except BaseException:
+    except BaseException as problem:
         stream.abort()
+        if isinstance(problem, ClientError) and problem.condition == CONNECTION_LOST:
+            text = f"{target.host}:{target.port} does not answer as a broker: {problem.text}"
+            raise ClientError(WRONG_DOOR, text, transient=True) from None
         raise
     authorisation = None
     if authentication is Authentication.CBS:
@@ -109,6 +113,8 @@ async def _dial(stream: Stream, target: ConnectionString, tls: ssl.SSLContext | 
         raise ClientError(UNREACHABLE, text) from None
     except ssl.SSLCertVerificationError as problem:
         raise ClientError(UNREACHABLE, f"{where} is not trusted: {problem}", transient=False) from problem
+    except ssl.SSLError as problem:
+        raise ClientError(NO_TLS, f"{where} does not speak TLS: {problem}") from problem
     except OSError as problem:
         raise ClientError(UNREACHABLE, f"no connection to {where}: {problem}") from problem
 
@@ -127,6 +133,22 @@ class Connection:
     def error(self) -> ClientError | None:
         """Why the connection is lost, if it is."""
         return self._stream.error
+
+    @property
+    def is_twinbus(self) -> bool:
+        """Whether the peer is a broker of ours, which has extensions that the service has not."""
+        return str(self._told.get(Symbol("product"), "")).startswith("Twinbus")
+
+    @property
+    def http_port(self) -> int | None:
+        """Where a broker of ours says that it can be administered."""
+        port = self._told.get(http_port_key("https" if self._target.tls else "http"))
+        return port if isinstance(port, int) else None
+
+    @property
+    def _told(self) -> dict[Any, Any]:
+        remote = self._stream.core.remote
+        return dict(remote.properties or {}) if remote is not None else {}
 
     async def sender(self, path: str | None = None, *, window: int = DEFAULT_WINDOW) -> Sender:
         """A sender to an entity; without a path, to the one that the connection string names."""

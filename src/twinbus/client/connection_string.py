@@ -6,6 +6,7 @@ Connecting is left to `connection`, making tokens to `authorisation`.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 from urllib.parse import urlsplit
 
 PLAIN_PORT = 5672
@@ -36,6 +37,7 @@ class ConnectionString:
     key: str | None = field(default=None, repr=False)
     signature: str | None = field(default=None, repr=False)
     entity_path: str | None = None
+    credential: Any = field(default=None, repr=False)  # Gives tokens by `get_token`, instead of a key.
 
     @classmethod
     def parse(cls, text: str) -> ConnectionString:

@@ -1,80 +1,52 @@
-"""Queues and the namespace as the Atom API describes them (wire contract 9.3): entries and feeds read, entries written.
+"""Entities as the Atom API describes them (wire contract 9.3), from a client's side: answers read, entries written.
 
-Pure values and text; requests are left to `atom`. A document type is refused, and with it whatever entities could do.
+Pure values and text; requests are left to `atom`, and which settings there are is `wire.descriptions`' table.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from datetime import datetime
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, Generic, NamedTuple, TypeVar
 from urllib.parse import parse_qs, urlsplit
-from xml.etree.ElementTree import Element, TreeBuilder
-from xml.parsers import expat
-from xml.sax.saxutils import escape
 
-from twinbus.model.duration import format_duration, parse_duration_ms
-from twinbus.model.entity import EntityStatus, QueueDescription
+from twinbus.model.entity import QueueDescription
 from twinbus.model.errors import BusError
 from twinbus.model.message import Counts
-from twinbus.model.security import AuthorizationRule, Rights
+from twinbus.model.rule import RuleDescription
+from twinbus.model.topic import SubscriptionDescription, TopicDescription
+from twinbus.wire import descriptions, markup, policies, rule_markup
+from twinbus.wire.descriptions import fields_of, local_name, read_instant_ms
+from twinbus.wire.markup import ATOM, SERVICE_BUS, Element
+from twinbus.wire.policies import rights_named as rights_named
 
-ATOM = "http://www.w3.org/2005/Atom"
-SERVICE_BUS = "http://schemas.microsoft.com/netservices/2010/10/servicebus/connect"
-INSTANCE = "http://www.w3.org/2001/XMLSchema-instance"
-_COUNTS = "http://schemas.microsoft.com/netservices/2011/06/servicebus"
+# A page of a hundred entities with a dozen policies each has less than half of that.
+MAX_ELEMENTS = 100_000
+
+Description = QueueDescription | TopicDescription | SubscriptionDescription
+D_co = TypeVar("D_co", bound=Description, covariant=True)
+T = TypeVar("T")
+
+_SHAPES: dict[type, descriptions.Shape] = {
+    QueueDescription: descriptions.QUEUE,
+    TopicDescription: descriptions.TOPIC,
+    SubscriptionDescription: descriptions.SUBSCRIPTION,
+}
+_CLASSES = {shape.element: kind for kind, shape in _SHAPES.items()}
 
 
 class MalformedError(ValueError):
     """The document is not what the API promises."""
 
 
-class _Kind(NamedTuple):
-    """How values of one type are read and written."""
-
-    read: Callable[[str], Any]
-    write: Callable[[Any], str]
-
-
-_DURATION = _Kind(parse_duration_ms, format_duration)
-_NUMBER = _Kind(int, str)
-_SWITCH = _Kind(lambda text: text.lower() in ("true", "1"), lambda value: "true" if value else "false")
-_TEXT = _Kind(str, str)
-_STATUS = _Kind(EntityStatus, lambda value: str(value.value))
-_RULES = "AuthorizationRules"
-
-# What can be set about a queue, in the service's own order: element -> (attribute of the description, type).
-_QUEUE: dict[str, tuple[str, _Kind]] = {
-    "LockDuration": ("lock_duration_ms", _DURATION),
-    "MaxSizeInMegabytes": ("max_size_mb", _NUMBER),
-    "RequiresDuplicateDetection": ("requires_duplicate_detection", _SWITCH),
-    "RequiresSession": ("requires_session", _SWITCH),
-    "DefaultMessageTimeToLive": ("default_ttl_ms", _DURATION),
-    "DeadLetteringOnMessageExpiration": ("dead_letter_on_expiration", _SWITCH),
-    "DuplicateDetectionHistoryTimeWindow": ("duplicate_window_ms", _DURATION),
-    "MaxDeliveryCount": ("max_delivery_count", _NUMBER),
-    "EnableBatchedOperations": ("batched_operations", _SWITCH),
-    _RULES: ("authorization_rules", _TEXT),
-    "Status": ("status", _STATUS),
-    "AutoDeleteOnIdle": ("auto_delete_on_idle_ms", _DURATION),
-    "EnablePartitioning": ("partitioned", _SWITCH),
-    "EnableExpress": ("express", _SWITCH),
-    "ForwardTo": ("forward_to", _TEXT),
-    "UserMetadata": ("user_metadata", _TEXT),
-    "ForwardDeadLetteredMessagesTo": ("forward_dead_letters_to", _TEXT),
-    "MaxMessageSizeInKilobytes": ("max_message_size_kb", _NUMBER),
-}
-_RIGHTS = {"Manage": Rights.MANAGE, "Send": Rights.SEND, "Listen": Rights.LISTEN}
-
-
 @dataclass(frozen=True, slots=True)
-class QueueEntry:
-    """A queue as it is now."""
+class Entry(Generic[D_co]):
+    """A queue, topic or subscription as it is now."""
 
-    description: QueueDescription
+    description: D_co
     counts: Counts
     accessed_at_ms: int
+    subscriptions: int = 0  # How many a topic has.
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +58,10 @@ class NamespaceInfo:
     created_at_ms: int
 
 
-class Page(NamedTuple):
+class Page(NamedTuple, Generic[T]):
     """A part of a list, and how many entries come before the next one, if there is a next one."""
 
-    entries: list[QueueEntry]
+    entries: list[T]
     next_skip: int | None
 
 
@@ -98,156 +70,104 @@ class Page(NamedTuple):
 
 def parse(document: bytes) -> Element:
     """The root element of a document; a MalformedError when it is none, or has a document type."""
-    builder = TreeBuilder()
-    parser = expat.ParserCreate(None, "}")
-    parser.buffer_text = True
-    parser.StartDoctypeDeclHandler = _refuse_doctype
-    parser.StartElementHandler = lambda name, attributes: builder.start(
-        _qualified(name), {_qualified(key): value for key, value in attributes.items()}
-    )
-    parser.EndElementHandler = lambda name: builder.end(_qualified(name))
-    parser.CharacterDataHandler = builder.data
-    try:
-        parser.Parse(document, True)
-    except expat.ExpatError as problem:
-        raise MalformedError(f"no XML: {expat.ErrorString(problem.code)}") from None
-    return builder.close()
+    return _understood(lambda: markup.parse(document, MAX_ELEMENTS))
 
 
-def _refuse_doctype(*_: object) -> None:
-    raise MalformedError("a document type is not accepted")
+def read_entry(entry: Element, topic: str = "") -> Entry[Any] | None:
+    """The entity in an entry; None where there is none, which is how the service says that it does not exist.
 
-
-def _qualified(name: str) -> str:
-    return "{" + name if "}" in name else name
-
-
-def read_queue(entry: Element) -> QueueEntry | None:
-    """The queue in an entry; None where there is none, which is how the service says that it does not exist."""
-    description = entry.find(f"{{{ATOM}}}content/{{{SERVICE_BUS}}}QueueDescription")
-    name = entry.findtext(f"{{{ATOM}}}title")
-    if description is None or not name:
+    A subscription's entry does not tell its topic.
+    """
+    content, name = _content(entry), _title(entry)
+    kind = _CLASSES.get(local_name(content)) if content is not None else None
+    if content is None or kind is None or not name:
         return None
-    values: dict[str, Any] = {}
-    for element, (attribute, kind) in _QUEUE.items():
-        found = description.find(f"{{{SERVICE_BUS}}}{element}")
-        if found is None or found.get(f"{{{INSTANCE}}}nil") == "true":
-            continue
-        if element == _RULES:
-            values[attribute] = tuple(_read_rule(rule) for rule in found)
-        elif found.text or kind is not _TEXT:
-            values[attribute] = _value(element, kind, (found.text or "").strip())
-    values["created_at_ms"] = _instant_ms(_text(description, "CreatedAt"))
-    values["updated_at_ms"] = _instant_ms(_text(description, "UpdatedAt"))
-    accessed_at_ms = _instant_ms(_text(description, "AccessedAt"))
-    return QueueEntry(QueueDescription(name=name, **values), _read_counts(description), accessed_at_ms)
+    return _understood(lambda: _read_entity(content, kind, name, topic))
 
 
-def read_page(feed: Element) -> Page:
-    """A page of a list."""
-    found = [read_queue(entry) for entry in feed.iterfind(f"{{{ATOM}}}entry")]
+def _read_entity(content: Element, kind: type, name: str, topic: str) -> Entry[Any]:
+    fields = fields_of(content)
+    values = descriptions.read_settings(fields, _SHAPES[kind])
+    if kind is SubscriptionDescription:
+        values["topic"] = topic
+    else:
+        values["authorization_rules"] = policies.read(fields.get("AuthorizationRules"), None, lambda _: b"")
+    values["created_at_ms"] = read_instant_ms(fields.get("CreatedAt"))
+    values["updated_at_ms"] = read_instant_ms(fields.get("UpdatedAt"))
+    return Entry(
+        kind(name=name, **values),
+        descriptions.read_counts(fields),
+        read_instant_ms(fields.get("AccessedAt")),
+        int(fields["SubscriptionCount"].text) if "SubscriptionCount" in fields else 0,
+    )
+
+
+def read_rule(entry: Element) -> RuleDescription | None:
+    """The rule in an entry; None where there is none."""
+    content, name = _content(entry), _title(entry)
+    if content is None or local_name(content) != rule_markup.ELEMENT or not name:
+        return None
+    rule = _understood(lambda: rule_markup.read(content, name))
+    return replace(rule, created_at_ms=read_instant_ms(content.child(f"{{{SERVICE_BUS}}}CreatedAt")))
+
+
+def read_page(feed: Element, reading: Callable[[Element], T | None]) -> Page[T]:
+    """A page of a list, each entry of it read by `reading`."""
+    found = [reading(entry) for entry in feed.all(f"{{{ATOM}}}entry")]
     next_skip = None
-    for link in feed.iterfind(f"{{{ATOM}}}link"):
-        if link.get("rel") == "next":
-            (skip,) = parse_qs(urlsplit(link.get("href", "")).query).get("$skip", [""])
+    for link in feed.all(f"{{{ATOM}}}link"):
+        if link.attributes.get("rel") == "next":
+            (skip,) = parse_qs(urlsplit(link.attributes.get("href", "")).query).get("$skip", [""])
             next_skip = int(skip) if skip.isdigit() else None
     return Page([entry for entry in found if entry is not None], next_skip)
 
 
 def read_namespace(entry: Element) -> NamespaceInfo:
     """The namespace in an entry."""
-    info = entry.find(f"{{{ATOM}}}content/{{{SERVICE_BUS}}}NamespaceInfo")
-    if info is None:
+    info = _content(entry)
+    if info is None or info.name != f"{{{SERVICE_BUS}}}NamespaceInfo":
         raise MalformedError("no NamespaceInfo")
-    return NamespaceInfo(_text(info, "Name"), _text(info, "MessagingSKU"), _instant_ms(_text(info, "CreatedTime")))
+    fields = _understood(lambda: fields_of(info))
+    name, tier = (fields[key].text.strip() if key in fields else "" for key in ("Name", "MessagingSKU"))
+    return NamespaceInfo(name, tier, read_instant_ms(fields.get("CreatedTime")))
 
 
-def kind_of(entry: Element) -> str | None:
-    """What an entry describes, by the name of its element without `Description`."""
-    for content in entry.iterfind(f"{{{ATOM}}}content/*"):
-        return content.tag.rpartition("}")[2].removesuffix("Description")
-    return None
+def _content(entry: Element) -> Element | None:
+    content = entry.child(f"{{{ATOM}}}content")
+    return content.children[0] if content is not None and content.children else None
 
 
-def _read_counts(description: Element) -> Counts:
-    def count(name: str) -> int:
-        return int(description.findtext(f".//{{{_COUNTS}}}{name}MessageCount") or 0)
-
-    return Counts(
-        active=count("Active"),
-        scheduled=count("Scheduled"),
-        dead_letter=count("DeadLetter"),
-        transfer_dead_letter=count("TransferDeadLetter"),
-        size_bytes=int(_text(description, "SizeInBytes") or 0),
-    )
+def _title(entry: Element) -> str:
+    title = entry.child(f"{{{ATOM}}}title")
+    return title.text.strip() if title is not None else ""
 
 
-def _read_rule(rule: Element) -> AuthorizationRule:
-    rights = Rights(0)
-    for right in rule.iterfind(f"{{{SERVICE_BUS}}}Rights/{{{SERVICE_BUS}}}AccessRights"):
-        rights |= _RIGHTS.get((right.text or "").strip(), Rights(0))
-    name, primary, secondary = (_text(rule, element) for element in ("KeyName", "PrimaryKey", "SecondaryKey"))
+def _understood(reading: Callable[[], T]) -> T:
     try:
-        return AuthorizationRule(name, primary, secondary, rights)
+        return reading()
     except BusError as problem:
         raise MalformedError(problem.text) from None
-
-
-def _value(element: str, kind: _Kind, text: str) -> Any:
-    try:
-        return kind.read(text)
-    except (BusError, ValueError):
-        raise MalformedError(f"{element} is '{text[:40]}'") from None
-
-
-def _text(parent: Element, name: str) -> str:
-    return (parent.findtext(f"{{{SERVICE_BUS}}}{name}") or "").strip()
-
-
-def _instant_ms(text: str) -> int:
-    """An instant; 0 where there is none, or one before our time, which stands for "never"."""
-    try:
-        # The service writes seven digits of a second, and Python reads six.
-        head, _, fraction = text.removesuffix("Z").partition(".")
-        moment = datetime.fromisoformat(f"{head}.{fraction[:6]:0<6}+00:00")
-    except ValueError:
-        return 0
-    return max(0, int(moment.timestamp() * 1000))
+    except ValueError as problem:
+        raise MalformedError(str(problem)) from None
 
 
 # Writing
 
 
-def write_queue(queue: QueueDescription) -> str:
-    """The entry that asks for a queue."""
-    elements = []
-    for element, (attribute, kind) in _QUEUE.items():
-        value = getattr(queue, attribute)
-        if element == _RULES:
-            elements.append(f"<{_RULES}>{''.join(map(_write_rule, value))}</{_RULES}>")
-        elif value is not None:
-            elements.append(_tag(element, kind.write(value)))
-    return (
-        f'<entry xmlns="{ATOM}"><content type="application/xml">'
-        f'<QueueDescription xmlns="{SERVICE_BUS}" xmlns:i="{INSTANCE}">{"".join(elements)}</QueueDescription>'
-        "</content></entry>"
-    )
+def write(entity: Description, rule: RuleDescription | None = None) -> str:
+    """The entry that asks for an entity; a new subscription may begin with another rule than the usual one."""
+    others: dict[str, str] = {}
+    if not isinstance(entity, SubscriptionDescription):
+        others["AuthorizationRules"] = policies.write(entity)
+    elif rule is not None:
+        others["DefaultRuleDescription"] = rule_markup.write(rule, "DefaultRuleDescription")
+    return _entry(descriptions.write(_SHAPES[type(entity)], entity, others))
 
 
-def _write_rule(rule: AuthorizationRule) -> str:
-    rights = "".join(_tag("AccessRights", name) for name, right in _RIGHTS.items() if right in rule.rights)
-    return (
-        '<AuthorizationRule i:type="SharedAccessAuthorizationRule">'
-        "<ClaimType>SharedAccessKey</ClaimType><ClaimValue>None</ClaimValue>"
-        f"<Rights>{rights}</Rights>{_tag('KeyName', rule.name)}"
-        f"{_tag('PrimaryKey', rule.primary_key)}{_tag('SecondaryKey', rule.secondary_key)}</AuthorizationRule>"
-    )
+def write_rule(rule: RuleDescription) -> str:
+    """The entry that asks for a rule."""
+    return _entry(rule_markup.write(rule))
 
 
-def _tag(name: str, text: str) -> str:
-    return f"<{name}>{escape(text)}</{name}>"
-
-
-def rights_named(rights: Rights) -> list[str]:
-    """The names of rights, as the service spells them."""
-    return [name for name, right in _RIGHTS.items() if right in rights]
+def _entry(content: str) -> str:
+    return f'<entry xmlns="{ATOM}"><content type="application/xml">{content}</content></entry>'

@@ -117,7 +117,9 @@ class Endpoint:
             for link in list(self.session.links.values()):
                 link.detach()
             self.lost(ClientError(LINK_CLOSED, f"the link to '{self.path}' was closed"))
-            await within(self.stream.timeout_s, self._gone, f"closing the link to '{self.path}'")
+            # A connection that is lost meanwhile knows nothing more of this link, and has no answer to it.
+            over = asyncio.wait({self._gone, self.stream.closed}, return_when=asyncio.FIRST_COMPLETED)
+            await within(self.stream.timeout_s, over, f"closing the link to '{self.path}'")
 
 
 async def within(timeout_s: float, work: Awaitable[T], what: str) -> T:

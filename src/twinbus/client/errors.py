@@ -17,6 +17,9 @@ CONNECTION_LOST = "twinbus:connection-lost"
 LINK_CLOSED = "twinbus:link-closed"
 TIMED_OUT = "twinbus:timed-out"
 NOT_TAKEN = "twinbus:not-taken"
+NO_TOKEN = "twinbus:no-token"
+NO_TLS = "twinbus:no-tls"
+WRONG_DOOR = "twinbus:wrong-door"
 
 # (may a retry help, did it certainly not happen)
 _FACTS: dict[str, tuple[bool, bool]] = {
@@ -27,6 +30,9 @@ _FACTS: dict[str, tuple[bool, bool]] = {
     LINK_CLOSED: (False, True),
     TIMED_OUT: (True, False),
     NOT_TAKEN: (True, True),
+    NO_TOKEN: (True, True),
+    NO_TLS: (False, True),
+    WRONG_DOOR: (False, True),
     "amqp:connection:framing-error": (False, False),
     "amqp:invalid-field": (False, True),
     "amqp:illegal-state": (False, True),
@@ -64,6 +70,11 @@ class ClientError(Exception):
     def but(self, *, definite: bool) -> ClientError:
         """The same for an operation of which it is known whether it happened."""
         return ClientError(self.condition, self.text, transient=self.transient, definite=definite)
+
+
+def is_local(error: ClientError) -> bool:
+    """Whether it happened on this side: no peer answered, or what answered is no broker."""
+    return error.condition.startswith("twinbus:") and error.condition != NOT_TAKEN
 
 
 def from_peer(error: Error | None, condition: str, text: str) -> ClientError:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from twinbus.client.errors import CONNECTION_LOST, TIMED_OUT, UNREACHABLE, ClientError
+from twinbus.client.errors import CONNECTION_LOST, NO_TLS, TIMED_OUT, UNREACHABLE, WRONG_DOOR, ClientError
 from twinbus.model.errors import FACTS
 from twinbus.wire.conditions import CONDITIONS
 
@@ -18,6 +18,8 @@ _ADVICE = {condition.symbol: FACTS[fault].advice for fault, condition in reverse
     # Two faults share this condition, and the sentence does not always tell them apart.
     "amqp:unauthorized-access": "Check the policy's name and key, and that it has the right this needs.",
     UNREACHABLE: "Is it running, and is the address in the connection string right?",
+    NO_TLS: "Is this a port for plain text? A development broker's connection string has UseDevelopmentEmulator=true.",
+    WRONG_DOOR: "Is this a port for TLS, or for something else? UseDevelopmentEmulator=true means plain text.",
     CONNECTION_LOST: "Try again; what was on its way may have arrived.",
     TIMED_OUT: "Try again; what was asked for may have happened.",
 }

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
 from twinbus.cli.output import Output
-from twinbus.cli.receive import Fate, _Taking
+from twinbus.cli.receive import RECONNECT_S_MIN, Fate, _connected, _Taking
 from twinbus.cli.showing import MessageView
-from twinbus.client import ReceivedMessage
+from twinbus.client import ClientError, ReceivedMessage
+from twinbus.client.errors import CONNECTION_LOST, UNREACHABLE
 from twinbus.client.messages import build
 from twinbus.model.message import Outcome, ReceiveMode
 
@@ -91,3 +93,73 @@ async def test_what_was_deleted_for_us_is_shown_even_when_we_are_told_to_stop(
         await task
     assert capfdbinary.readouterr().out == b"one\n"
     assert receiver.log == []
+
+
+class Place:
+    """A namespace whose connections fail as a test says: None is one that is made."""
+
+    def __init__(self, *failures: ClientError | None) -> None:
+        self.failures = list(failures)
+
+    @asynccontextmanager
+    async def connect(self) -> AsyncIterator[str]:
+        failure = self.failures.pop(0)
+        if failure is not None:
+            raise failure
+        yield "a connection"
+
+
+class Pauses:
+    """What was waited, instead of waiting."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.taken: list[float] = []
+        monkeypatch.setattr("twinbus.cli.receive.asyncio.sleep", self._pause)
+
+    async def _pause(self, seconds: float) -> None:
+        self.taken.append(seconds)
+
+
+LOST, GONE = ClientError(CONNECTION_LOST, "the peer hung up"), ClientError(UNREACHABLE, "nobody there")
+
+
+async def connected(place: Place, *outcomes: ClientError | None, follow: bool = True) -> int:
+    """Works over the place's connections, each of which ends as a test says; how many it took."""
+    left = list(outcomes)
+
+    async def work(_: Any) -> None:
+        failure = left.pop(0)
+        if failure is not None:
+            raise failure
+
+    await _connected(place, Output(), follow, work)  # type: ignore[arg-type]
+    return len(outcomes) - len(left)
+
+
+async def test_a_connection_that_is_lost_while_following_is_made_anew(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    pauses = Pauses(monkeypatch)
+    assert await connected(Place(None, GONE, GONE, None, None), LOST, LOST, None) == 3
+    assert pauses.taken == [RECONNECT_S_MIN, 2 * RECONNECT_S_MIN, 4 * RECONNECT_S_MIN, RECONNECT_S_MIN]
+    told = capfd.readouterr().err
+    assert told.count("The peer hung up") == 2
+    assert told.count("connected again") == 2
+    assert "nobody there" not in told.lower()
+
+
+@pytest.mark.parametrize(
+    ("failure", "follow"),
+    [(LOST, False), (ClientError("amqp:not-found", "no such entity"), True)],
+    ids=["not following", "not to be cured"],
+)
+async def test_what_trying_again_does_not_cure_ends_it(failure: ClientError, follow: bool) -> None:
+    with pytest.raises(ClientError) as problem:
+        await connected(Place(None), failure, follow=follow)
+    assert problem.value is failure
+
+
+async def test_who_never_got_in_does_not_try_again() -> None:
+    with pytest.raises(ClientError) as problem:
+        await connected(Place(GONE))
+    assert problem.value is GONE

@@ -10,7 +10,8 @@ import typer
 from typer.testing import CliRunner
 
 from twinbus.cli import app
-from twinbus.cli.connection import Namespace, namespace, path_of
+from twinbus.cli.address import path_of
+from twinbus.cli.connection import Namespace, namespace
 from twinbus.cli.running import PromptError, command, confirm, words
 from twinbus.client import ClientError, ConnectionString
 
@@ -140,10 +141,11 @@ def test_a_dead_letter_queue_has_its_own_path() -> None:
         (["receive", "q", "--complete", "--abandon"], "one fate only"),
         (["receive", "q", "--reason", "r"], "belong to --dead-letter"),
         (["receive", "q", "--mode", "receive-and-delete", "--defer"], "gone when they come"),
-        (["keys", "q", "--add", "a"], "belong together"),
-        (["keys", "q", "--right", "send"], "belong together"),
-        (["keys", "--remove", "a"], "Name the queue"),
-        (["keys", "q", "--remove", "a", "--rotate", "b"], "One change at a time"),
+        (["entity", "create"], "Name what is to be created"),
+        (["entity", "create", "q", "--from", "x"], "Name what is to be created"),
+        (["entity", "create", "t:s", "--topic"], "no name of a topic"),
+        (["entity", "show", "a:b:c:d"], "names nothing"),
+        (["send", "t:s", "x"], "send to its topic"),
     ],
 )
 def test_options_that_do_not_fit_are_told_before_anything_is_done(arguments: list[str], sentence: str) -> None:

@@ -9,13 +9,15 @@ import aiohttp
 import pytest
 
 from twinbus.admin import atom as broker_atom
-from twinbus.admin import queues
+from twinbus.admin import queues, subscriptions
 from twinbus.admin.faults import Answer, error_document
 from twinbus.client import ClientError, ConnectionString
 from twinbus.client.atom import PAGE, Administration, AtomError, HttpAnswer
 from twinbus.model.entity import QueueDescription
 from twinbus.model.message import Counts
-from twinbus.wire import sas
+from twinbus.model.rule import RuleDescription, SqlFilter
+from twinbus.model.topic import SubscriptionDescription
+from twinbus.wire import rule_markup, sas
 
 ADDRESS = "https://bus.test"
 NOW_S = 1_700_000_000
@@ -60,7 +62,7 @@ def refused(status: int, text: str) -> HttpAnswer:
 
 async def test_a_queue_is_asked_for_by_its_escaped_name() -> None:
     service = Service(entry("a/b c"))
-    found = await service.administration().queue("a/b c")
+    found = await service.administration().entity("a/b c")
     assert found.description.name == "a/b c"
     assert found.counts.active == 1
     ((method, url, _, body),) = service.asked
@@ -69,7 +71,7 @@ async def test_a_queue_is_asked_for_by_its_escaped_name() -> None:
 
 async def test_a_request_is_signed_for_its_own_path_so_that_an_entitys_policy_will_do() -> None:
     service = Service(entry("Orders"))
-    await service.administration().queue("Orders")
+    await service.administration().entity("Orders")
     token = sas.parse(service.asked[0][2]["Authorization"])
     assert token.resource == f"{ADDRESS}/orders"
     assert token.policy == "root"
@@ -79,7 +81,7 @@ async def test_a_request_is_signed_for_its_own_path_so_that_an_entitys_policy_wi
 
 async def test_a_ready_made_signature_is_passed_on() -> None:
     service = Service(entry("q"))
-    await service.administration(ConnectionString("bus.test", signature="SharedAccessSignature x")).queue("q")
+    await service.administration(ConnectionString("bus.test", signature="SharedAccessSignature x")).entity("q")
     assert service.asked[0][2]["Authorization"] == "SharedAccessSignature x"
 
 
@@ -108,8 +110,8 @@ async def test_the_next_page_is_asked_for_here_wherever_the_link_leads() -> None
 async def test_creating_and_updating_differ_by_a_header() -> None:
     service = Service(entry("q", 201), entry("q"))
     administration = service.administration()
-    assert (await administration.create_queue(QueueDescription(name="q"))).description.name == "q"
-    await administration.update_queue(QueueDescription(name="q", max_delivery_count=4))
+    assert (await administration.create(QueueDescription(name="q"))).description.name == "q"
+    await administration.update(QueueDescription(name="q", max_delivery_count=4))
     (_, _, creating, _), (_, _, updating, body) = service.asked
     assert "If-Match" not in creating
     assert updating["If-Match"] == "*"
@@ -120,7 +122,7 @@ async def test_creating_and_updating_differ_by_a_header() -> None:
 @pytest.mark.parametrize("destination", ["next", "sb://bus.test/next"])
 async def test_forwarding_names_the_whole_address_and_proves_the_right_to_send_there(destination: str) -> None:
     service = Service(entry("q", 201))
-    await service.administration().create_queue(QueueDescription(name="q", forward_to=destination))
+    await service.administration().create(QueueDescription(name="q", forward_to=destination))
     _, _, headers, body = service.asked[0]
     assert body is not None
     assert b"<ForwardTo>sb://bus.test/next</ForwardTo>" in body
@@ -130,7 +132,7 @@ async def test_forwarding_names_the_whole_address_and_proves_the_right_to_send_t
 
 async def test_deleting_needs_no_answer() -> None:
     service = Service(HttpAnswer(200, b""))
-    await service.administration().delete_queue("q")
+    await service.administration().delete("q")
     assert service.asked[0][:2] == ("DELETE", f"{ADDRESS}/q?api-version=2021-05")
 
 
@@ -148,36 +150,54 @@ async def test_deleting_needs_no_answer() -> None:
 async def test_a_refusal_says_why(status: int, condition: str) -> None:
     service = Service(refused(status, "Because."))
     with pytest.raises(AtomError, match=r"Because\.") as problem:
-        await service.administration().queue("q")
+        await service.administration().entity("q")
     assert (problem.value.status, problem.value.condition) == (status, condition)
 
 
 async def test_a_refusal_by_somebody_in_between_is_quoted() -> None:
     service = Service(HttpAnswer(502, b"<html><br>\n  Bad   gateway</html>"), HttpAnswer(502, b""))
     with pytest.raises(AtomError, match="Bad gateway"):
-        await service.administration().queue("q")
+        await service.administration().entity("q")
     with pytest.raises(AtomError, match="refused with status 502"):
-        await service.administration().queue("q")
+        await service.administration().entity("q")
 
 
 async def test_a_missing_queue_may_be_an_empty_feed() -> None:
     service = Service(feed([]))
     with pytest.raises(AtomError, match=r"'q' could not be found") as problem:
-        await service.administration().queue("q")
+        await service.administration().entity("q")
     assert (problem.value.status, problem.value.condition) == (404, "amqp:not-found")
 
 
-async def test_a_topic_is_told_from_a_queue() -> None:
-    service = Service(HttpAnswer(200, entry("q").body.replace(b"QueueDescription", b"TopicDescription")))
-    with pytest.raises(AtomError, match="no queue but a Topic"):
-        await service.administration().queue("q")
+async def test_a_subscription_is_asked_for_by_its_path_and_knows_its_topic() -> None:
+    content = subscriptions.write(SubscriptionDescription(topic="a/t", name="s"), Counts(), 0)
+    text = broker_atom.entry(broker_atom.Entry(f"{ADDRESS}/s", "s", 0, 0, content), "bus")
+    service = Service(HttpAnswer(200, text.encode()))
+    found = await service.administration().entity("a/t/subscriptions/s")
+    assert found.description == SubscriptionDescription(topic="a/t", name="s")
+    assert service.asked[0][1] == f"{ADDRESS}/a/t/subscriptions/s?api-version=2021-05"
+
+
+async def test_rules_live_below_their_subscription() -> None:
+    rule = RuleDescription("big", SqlFilter("size > 5"), None, NOW_S * 1000)
+    text = broker_atom.entry(broker_atom.Entry(ADDRESS, "big", 0, 0, rule_markup.write(rule)), "bus").encode()
+    service = Service(HttpAnswer(201, text), HttpAnswer(200, text), HttpAnswer(200, text), HttpAnswer(200, b""))
+    administration = service.administration()
+    path = "t/Subscriptions/s"
+    assert await administration.create_rule(path, rule) == rule
+    assert await administration.update_rule(path, rule) == rule
+    assert await administration.rule(path, "big") == rule
+    await administration.delete_rule(path, "big")
+    assert [method for method, *_ in service.asked] == ["PUT", "PUT", "GET", "DELETE"]
+    assert {url for _, url, *_ in service.asked} == {f"{ADDRESS}/t/Subscriptions/s/Rules/big?api-version=2021-05"}
+    assert ["If-Match" in headers for _, _, headers, _ in service.asked] == [False, True, False, False]
 
 
 @pytest.mark.parametrize("body", [b"", b"welcome to our portal", b'<!DOCTYPE a SYSTEM "x"><a/>'])
 async def test_an_answer_that_makes_no_sense_is_told_so(body: bytes) -> None:
-    for work in ("queue", "namespace"):
+    for work in ("entity", "namespace"):
         service = Service(HttpAnswer(200, body))
-        arguments = ["q"] if work == "queue" else []
+        arguments = ["q"] if work == "entity" else []
         with pytest.raises(AtomError, match="not understood") as problem:
             await getattr(service.administration(), work)(*arguments)
         assert problem.value.condition == "twinbus:unreadable"
@@ -193,7 +213,7 @@ async def test_an_answer_that_makes_no_sense_is_told_so(body: bytes) -> None:
 )
 async def test_no_answer_is_no_traceback(failure: Exception, condition: str) -> None:
     with pytest.raises(ClientError) as problem:
-        await Service(failure).administration().queue("q")
+        await Service(failure).administration().entity("q")
     assert problem.value.condition == condition
     assert ADDRESS in problem.value.text
 

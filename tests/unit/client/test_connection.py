@@ -187,6 +187,21 @@ async def test_closing_is_polite(peer: Any, open_connection: Any) -> None:
     assert peer.core.sessions == []
 
 
+async def test_closing_a_link_ends_at_once_when_the_connection_dies_meanwhile(
+    peer: Any, open_connection: Any, let_turns_pass: Turns
+) -> None:
+    async with open_connection() as connection:
+        sender = await connection.sender()
+        peer.receive = lambda data: None  # It answers nothing any more.
+        closing = asyncio.ensure_future(sender.close())
+        await let_turns_pass()
+        assert not closing.done()
+        peer.hang_up()
+        await let_turns_pass()
+        assert closing.done()
+        await closing
+
+
 async def test_an_entity_must_be_named_somewhere(peer: Any, clock: Any) -> None:
     target = ConnectionString("h", tls=False, policy="root", key="k")
     async with connect(target, authentication=Authentication.ANONYMOUS, clock=clock, dial=peer.dial) as connection:

@@ -41,7 +41,7 @@ class OwnBroker:
         )
         said = self._wait_until_ready()
         self.connection_string = _found(r"Endpoint=\S+", said)
-        self._http = _found(r"http://\S+", said)
+        self.http = _found(r"http://\S+", said)
 
     def _wait_until_ready(self) -> str:
         assert self._process.stdout is not None
@@ -70,7 +70,7 @@ class OwnBroker:
     def synced_commits(self) -> int | None:
         """Commits that were synced to the disk so far; None when the broker does not say."""
         try:
-            with urlopen(f"{self._http.rstrip('/')}/metrics", timeout=5) as answer:
+            with urlopen(f"{self.http.rstrip('/')}/metrics", timeout=5) as answer:
                 counted = _SYNCED_COMMITS.search(answer.read().decode())
         except (URLError, OSError):
             return None

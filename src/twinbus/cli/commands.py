@@ -1,0 +1,58 @@
+"""All commands of `twinbus`, one module for each, joined here.
+
+Commands only read their arguments and show what happens; the work is done in the package each one names.
+"""
+
+from __future__ import annotations
+
+import typer
+
+from twinbus import __version__
+from twinbus.cli.bench import bench
+from twinbus.cli.bench_filters import bench_filters
+from twinbus.cli.certs import certs
+from twinbus.cli.config import check_config
+from twinbus.cli.dlq import dlq
+from twinbus.cli.drill import drill
+from twinbus.cli.entity import entity
+from twinbus.cli.keys import keys
+from twinbus.cli.pair import pair
+from twinbus.cli.peek import peek
+from twinbus.cli.receive import receive
+from twinbus.cli.send import send
+from twinbus.cli.serve import serve
+from twinbus.cli.store import store
+from twinbus.cli.syphon import syphon
+from twinbus.cli.upkeep import clock, purge, reset, status
+
+app = typer.Typer(
+    name="twinbus",
+    help="A Service Bus that survives the loss of its datacenter.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+app.command("serve")(serve)
+app.command("send")(send)
+app.command("receive")(receive)
+app.command("peek")(peek)
+app.add_typer(dlq, name="dlq")
+app.add_typer(entity, name="entity")
+app.add_typer(keys, name="keys")
+app.command("status")(status)
+app.add_typer(store, name="store")
+app.command("purge")(purge)
+app.command("reset")(reset)
+app.add_typer(clock, name="clock")
+app.add_typer(pair, name="pair")
+app.command("syphon")(syphon)
+app.command("certs")(certs)
+app.command("check-config")(check_config)
+app.command("bench")(bench)
+app.command("bench-filters")(bench_filters)
+app.command("drill")(drill)
+
+
+@app.command("version")
+def version() -> None:
+    """Print the version."""
+    typer.echo(__version__)

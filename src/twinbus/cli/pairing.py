@@ -1,0 +1,63 @@
+"""Which pair a command is about: the options that say it, read as an application's client reads them.
+
+What a description may say is told in `twinbus.pair.description`; here its problems get the lines that they are on.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from twinbus.cli.running import PromptError
+
+if TYPE_CHECKING:
+    from twinbus.pair.description import DescriptionError, PairDescription
+
+PairOption = Annotated[
+    Path | None,
+    typer.Option("--pair", envvar="TWINBUS_PAIR", show_default=False, help="The pair, by its TOML description."),
+]
+PrimaryOption = Annotated[
+    str | None,
+    typer.Option(
+        "--primary", envvar="TWINBUS_PRIMARY", show_default=False, help="The primary namespace, by connection string."
+    ),
+]
+SecondaryOption = Annotated[
+    str | None,
+    typer.Option(
+        "--secondary",
+        envvar="TWINBUS_SECONDARY",
+        show_default=False,
+        help="The secondary namespace, by connection string.",
+    ),
+]
+
+
+def described(pair: Path | None, primary: str | None, secondary: str | None) -> PairDescription:
+    """The pair that the options name; a PromptError that says what is wrong with it, and where."""
+    from twinbus.pair.description import DescriptionError, PairDescription  # The SDK takes half a second.
+
+    given = {"TWINBUS_PRIMARY": primary, "TWINBUS_SECONDARY": secondary}
+    environment = {**os.environ, **{name: text for name, text in given.items() if text}}
+    try:
+        description = PairDescription.read(pair, environment)
+        description.halves()
+    except DescriptionError as problem:
+        raise PromptError(_with_lines(pair, problem)) from None
+    except ValueError as problem:
+        raise PromptError(str(problem)) from None
+    return description
+
+
+def _with_lines(pair: Path | None, error: DescriptionError) -> str:
+    """Each problem with its line, where it is one of the file's."""
+    from twinbus.broker.lines import toml_lines
+
+    if pair is None or any(not problem.path for problem in error.problems):
+        return str(error)
+    lines = toml_lines(pair.read_text(encoding="utf-8"))
+    return "\n".join(f"{pair}:{lines.of(problem.path)}: {problem.text}" for problem in error.problems)

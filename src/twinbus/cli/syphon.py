@@ -1,0 +1,152 @@
+"""`twinbus syphon`: the pump that brings diverted messages home, as a process of its own.
+
+The moving is done in `twinbus.pair`; here it is started, watched, and ended by a signal.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from twinbus.cli.connection import JsonOption
+from twinbus.cli.output import Output
+from twinbus.cli.pairing import PairOption, PrimaryOption, SecondaryOption, described
+from twinbus.cli.running import PromptError, command
+from twinbus.cli.showing import clean, counted
+
+if TYPE_CHECKING:
+    from twinbus.pair.errors import PairingError
+    from twinbus.pair.standalone import Progress, StandaloneSyphon
+
+LOOK_S = 0.5
+RETRY_S = 1.0
+RETRY_MAX_S = 30.0
+
+
+@command
+async def syphon(
+    once: Annotated[bool, typer.Option("--once", help="End when the backlog is empty, instead of going on.")] = False,
+    pair: PairOption = None,
+    primary: PrimaryOption = None,
+    secondary: SecondaryOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Bring diverted messages home from the backlog queues until the process is told to end."""
+    from twinbus.pair.errors import PairingError
+    from twinbus.pair.standalone import StandaloneSyphon  # The SDK takes half a second, and few commands need it.
+
+    output = Output(json)
+    async with StandaloneSyphon(described(pair, primary, secondary)) as run:
+        if not once:
+            await _go_on(run, output)
+            return
+        try:
+            await run.pair()
+        except PairingError as problem:
+            raise PromptError(clean(str(problem))) from None
+        draining = asyncio.create_task(run.drain())
+        await _watch(run, draining, output)
+        done = await draining
+    if done.problem is not None:
+        left = f"{counted(done.left)} could not be moved" if done.left else "The backlog could not be read"
+        raise PromptError(f"{left}: {clean(done.problem)}")
+
+
+async def _go_on(run: StandaloneSyphon, output: Output) -> None:
+    """Until a signal comes. Whoever starts before the namespaces are there waits for them."""
+    loop = asyncio.get_running_loop()
+    told = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, told.set)
+    ending = asyncio.create_task(told.wait())
+    starting = asyncio.create_task(_start(run, output))
+    try:
+        await asyncio.wait([ending, starting], return_when=asyncio.FIRST_COMPLETED)
+        if starting.done():
+            starting.result()
+            await _watch(run, ending, output)
+    finally:
+        for task in (ending, starting):
+            task.cancel()
+        await asyncio.gather(ending, starting, return_exceptions=True)
+
+
+async def _start(run: StandaloneSyphon, output: Output) -> None:
+    from twinbus.pair.errors import PairingError
+
+    pause_s = RETRY_S
+    while run.paired is None:
+        try:
+            await run.pair()
+        except PairingError as problem:
+            if not _may_pass(problem):
+                raise PromptError(clean(str(problem))) from None
+            output.remark(f"{clean(str(problem))} Again in {pause_s:g} s.")
+            await asyncio.sleep(pause_s)
+            pause_s = min(pause_s * 2, RETRY_MAX_S)
+    run.start()
+    count = len(run.paired.queues)
+    output.remark(f"The syphon watches {count} backlog queue{'' if count == 1 else 's'} of '{run.paired.primary}'.")
+
+
+def _may_pass(problem: PairingError) -> bool:
+    return bool(getattr(problem.__cause__, "transient", False))
+
+
+async def _watch(run: StandaloneSyphon, until: asyncio.Task[object], output: Output) -> None:
+    """Show how it gets on: a table that changes on a terminal, elsewhere a line when something has."""
+    console = Console(stderr=True)
+    if console.is_terminal and not output.as_json:
+        with Live(console=console, transient=True, auto_refresh=False) as live:
+            await _each_look(run, until, lambda found: live.update(_table(found), refresh=True))
+        _line(output, run.progress())
+    else:
+        await _each_look(run, until, lambda found: _line(output, found))
+
+
+async def _each_look(run: StandaloneSyphon, until: asyncio.Task[object], show: Callable[[Progress], None]) -> None:
+    """Shows what has changed now and then, and how it was in the end."""
+    shown = None
+    while True:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LOOK_S):
+                await asyncio.shield(until)
+        found = run.progress()
+        now = (dict(found.moved), found.dead, found.problem)
+        if now != shown and (shown is not None or now != ({}, 0, None) or until.done()):
+            show(found)
+            shown = now
+        if until.done():
+            return
+
+
+def _line(output: Output, found: Progress) -> None:
+    if output.as_json:
+        output.record(
+            {"moved": dict(found.moved), "dead": found.dead, "left": found.left, "problem": found.problem},
+        )
+    else:
+        each = ", ".join(f"{clean(path)} {count:,}" for path, count in sorted(found.moved.items()))
+        problem = f"; {clean(found.problem)}" if found.problem else ""
+        output.line(f"moved {found.moved.total():,}{f' ({each})' if each else ''}, dead {found.dead:,}{problem}")
+    output.flush()
+
+
+def _table(found: Progress) -> RichTable:
+    table = RichTable("destination", "moved", caption=Text(clean(found.problem or "")))
+    table.columns[1].justify = "right"
+    for path, count in sorted(found.moved.items()):
+        table.add_row(Text(clean(path)), f"{count:,}")  # A path may look like markup.
+    table.add_section()
+    table.add_row("all", f"{found.moved.total():,}")
+    table.add_row("dead", f"{found.dead:,}")
+    return table

@@ -1,0 +1,89 @@
+"""Twinbus' own JSON API as its clients use it: a namespace's state, stores and clients, purge, redrive, reset, clock.
+
+Goes over the administration's door; other namespaces do not offer it. The answers are described in docs/extensions.md.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twinbus.client.atom import Administration, AtomError
+from twinbus.model.duration import format_duration
+
+_PREFIX = "$api"
+
+
+async def is_offered(administration: Administration) -> bool:
+    """Whether the namespace answers here at all, and to this policy."""
+    try:
+        await status(administration)
+    except AtomError as error:
+        if error.status < 500 or error.status == 501:
+            return False
+        raise
+    return True
+
+
+async def status(administration: Administration) -> dict[str, Any]:
+    """The namespace with its stores, and what is known of its process."""
+    return await administration.ask_json("GET", f"{_PREFIX}/status")
+
+
+async def stores(administration: Administration) -> list[dict[str, Any]]:
+    """The messaging stores and their states."""
+    found: list[dict[str, Any]] = (await administration.ask_json("GET", f"{_PREFIX}/stores"))["stores"]
+    return found
+
+
+async def clients(administration: Administration) -> list[dict[str, Any]]:
+    """The status records of paired clients and syphons that are alive."""
+    found: list[dict[str, Any]] = (await administration.ask_json("GET", f"{_PREFIX}/clients"))["clients"]
+    return found
+
+
+async def put_client(administration: Administration, record: str, document: dict[str, Any]) -> None:
+    """Say that a client is alive, and how it is."""
+    await administration.ask_json("PUT", f"{_PREFIX}/clients/{record}", document)
+
+
+async def remove_client(administration: Administration, record: str) -> None:
+    """Say that a client has ended."""
+    await administration.ask_json("DELETE", f"{_PREFIX}/clients/{record}")
+
+
+async def take_down(administration: Administration, number: int, reason: str | None) -> dict[str, Any]:
+    """Have a store release its file; the store as it is then."""
+    body = {} if reason is None else {"reason": reason}
+    return await administration.ask_json("POST", f"{_PREFIX}/stores/{number}/down", body)
+
+
+async def bring_up(administration: Administration, number: int) -> dict[str, Any]:
+    """Have a store opened again; the store as it is then."""
+    return await administration.ask_json("POST", f"{_PREFIX}/stores/{number}/up", {})
+
+
+async def purge(administration: Administration, entity: str, sub_queue: str = "main") -> int:
+    """Remove all messages that nobody has locked; how many these were."""
+    body = {"entity": entity, "sub_queue": sub_queue}
+    return int((await administration.ask_json("POST", f"{_PREFIX}/purge", body))["removed"])
+
+
+async def redrive(
+    administration: Administration, entity: str, *, where: str | None = None, limit: int | None = None
+) -> dict[str, int]:
+    """Send dead letters back to their own queue or subscription; how many were `moved` and how many `kept`."""
+    body = {"entity": entity, "filter": where, "limit": limit}
+    given = {key: value for key, value in body.items() if value is not None}
+    return await administration.ask_json("POST", f"{_PREFIX}/redrive", given)
+
+
+async def reset(administration: Administration, namespace: str) -> dict[str, int]:
+    """Delete every entity and make again what the settings declare; how many were `deleted` and `created`."""
+    return await administration.ask_json("POST", f"{_PREFIX}/reset", {"confirm": namespace})
+
+
+async def clock(administration: Administration, advance_ms: int | None = None) -> dict[str, Any]:
+    """What time it is in the namespace; moved forward first, if asked for."""
+    if advance_ms is None:
+        return await administration.ask_json("GET", f"{_PREFIX}/clock")
+    return await administration.ask_json("POST", f"{_PREFIX}/clock", {"advance": format_duration(advance_ms)})
