@@ -7,10 +7,13 @@ pytest-timeout.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+
+from support.postgres import PostgresServer
 
 TESTS = Path(__file__).parent
 
@@ -20,6 +23,7 @@ BUDGET_S = {
     "contract": 90,
     "compat": 660,
     "faults": 300,
+    "pair": 180,
 }
 
 # A slow example on a busy machine is no failure: the budgets above are what counts.
@@ -64,6 +68,14 @@ class Budgets:
             terminalreporter.line(f"{folder:10} {spent:6.1f} s of {self.budget_s[folder]} s")
         for sentence in self.exceeded():
             terminalreporter.line(f"FAILED {sentence}", red=True)
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """One PostgreSQL server for all tests that share it; each makes a schema of its own."""
+    server = PostgresServer().start()
+    yield server
+    server.remove()
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -28,6 +28,7 @@ ORDER = (
     "AuthorizationRules",
     "Status",
     "AutoDeleteOnIdle",
+    "EnablePartitioning",
     "ForwardTo",
     "UserMetadata",
     "ForwardDeadLetteredMessagesTo",

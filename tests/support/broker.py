@@ -117,6 +117,8 @@ class BrokerProcess:
             "--key": self.key,
             "--log-level": self.log_level,
         }
+        if "--store" in self.options:
+            del settings["--data"]
         words = [str(word) for option in settings.items() for word in option]
         config = [str(self._config_file)] if self._config_file else []
         return [sys.executable, "-m", "twinbus", "serve", *words, *self.options, *config]

@@ -34,9 +34,13 @@ class Topics:
         self.admin = admin
         self._prefix = prefix
 
+    def name(self) -> str:
+        """A name that no other test has."""
+        return f"{self._prefix}-{next(_numbers)}"
+
     def new(self, *subscriptions: str, **settings: Any) -> str:
         """A topic with a name that no other test has, and subscriptions that take everything."""
-        name = f"{self._prefix}-{next(_numbers)}"
+        name = self.name()
         self.admin.create_topic(name, **settings)
         for subscription in subscriptions:
             self.subscribe(name, subscription)

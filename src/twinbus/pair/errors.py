@@ -1,0 +1,41 @@
+"""What a pair raises beside the SDK's own errors.
+
+They are Service Bus errors too, so that an application that handles those handles these.
+"""
+
+from __future__ import annotations
+
+from azure.servicebus.exceptions import ServiceBusError
+
+
+class PairError(ServiceBusError):
+    """What all errors of a pair have in common."""
+
+
+class PairingError(PairError):
+    """The pair could not be made: no name for the primary, or no backlog queue."""
+
+
+class BacklogError(PairError):
+    """A message could not be diverted: no backlog queue took it. Whether it is in one is not always known."""
+
+
+class RefusedError(PairError):
+    """The primary refuses pings for a reason that will not pass, so that sends are not diverted either."""
+
+
+class NotWhileDivertedError(PairError):
+    """What only the primary can do, asked for while sends are diverted."""
+
+
+class PartnerError(PairError):
+    """The other half of the pair was closed or failed, and this one with it."""
+
+
+class OutboxError(PairError):
+    """The outbox could not be used: its file or database refuses, or it is closed. Nothing was put into it."""
+
+
+class OutboxFullError(OutboxError):
+    """The outbox has no room: it holds as many messages or bytes as it may, its oldest has waited too long, or the
+    disk is full. Nothing was put into it."""

@@ -1,0 +1,102 @@
+"""Presence: a paired client or a syphon says to both namespaces that it is there, so that an operator can see it.
+
+A small record with a time to live, renewed now and then and when something changes. Best effort: nothing waits for it,
+and a namespace that does not offer it is left in peace.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import uuid4
+
+from twinbus.client import upkeep
+from twinbus.client.atom import AtomError
+from twinbus.client.errors import ClientError
+from twinbus.pair.half import Half
+
+_log = logging.getLogger(__name__)
+
+RENEW_S = 30.0
+TTL_S = 90
+SELDOM_S = 1800.0  # A namespace that does not offer it, or refuses us, is asked again after so long.
+CALM_S = 1.0  # Changes that follow each other closely are told together.
+ATTEMPT_S = 5.0
+FAREWELL_S = 1.0
+
+
+@dataclass(slots=True)
+class Presence:
+    """The record of one client. `run` is a task; `end` says goodbye."""
+
+    kind: str  # paired-client or syphon
+    pair: str  # The primary's name, by which the backlog queues go.
+    halves: tuple[Half, Half]
+    state: Callable[[], dict[str, Any]]
+    record: str = field(default_factory=lambda: uuid4().hex)
+    _woken: dict[str, asyncio.Event] = field(default_factory=dict)  # By role.
+    _told: set[str] = field(default_factory=set)  # Roles of the namespaces that have a record.
+
+    def changed(self) -> None:
+        """Something is to be told soon."""
+        for woken in self._woken.values():
+            woken.set()
+
+    async def run(self) -> None:
+        """Renew the record in both namespaces until cancelled."""
+        await asyncio.gather(*(self._keep(half) for half in self.halves))
+
+    async def _keep(self, half: Half) -> None:
+        woken = self._woken[half.role] = asyncio.Event()
+        while True:
+            woken.clear()
+            if not await self._tell(half):
+                await asyncio.sleep(SELDOM_S)
+                continue
+            with suppress(TimeoutError):
+                async with asyncio.timeout(RENEW_S):
+                    await woken.wait()
+                    await asyncio.sleep(CALM_S)
+
+    async def _tell(self, half: Half) -> bool:
+        """One attempt; whether another one makes sense soon."""
+        try:
+            async with asyncio.timeout(ATTEMPT_S):
+                if not await half.is_twinbus():
+                    return False
+                async with await half.administer() as administration:
+                    await upkeep.put_client(administration, self.record, self.document())
+        except AtomError as refusal:
+            _log.debug("the %s takes no status record: %s", half.role, refusal.text)
+            return refusal.status >= 500
+        except (ClientError, TimeoutError, OSError) as problem:
+            _log.debug("the %s got no status record: %s", half.role, problem)
+            return True
+        self._told.add(half.role)
+        return True
+
+    def document(self) -> dict[str, Any]:
+        """The record as it is put."""
+        return {
+            "kind": self.kind,
+            "pair": self.pair,
+            "host": socket.gethostname() or "unknown",
+            "process": os.getpid(),
+            "ttl": TTL_S,
+            "state": self.state(),
+        }
+
+    async def end(self) -> None:
+        """Take the record away where there is one; whoever does not answer at once will forget it by itself."""
+        await asyncio.gather(*(self._leave(half) for half in self.halves if half.role in self._told))
+
+    async def _leave(self, half: Half) -> None:
+        with suppress(ClientError, TimeoutError, OSError):
+            async with asyncio.timeout(FAREWELL_S), await half.administer() as administration:
+                await upkeep.remove_client(administration, self.record)

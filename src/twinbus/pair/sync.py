@@ -1,0 +1,278 @@
+"""The paired client for synchronous applications: the SDK's own methods on two namespaces at once.
+
+What the methods do is told in `sending`; here it is waited for. The companion has a loop and a thread of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine, Iterable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from azure.servicebus import ServiceBusClient, ServiceBusMessageBatch, ServiceBusReceiver, ServiceBusSender
+
+from twinbus.pair import sdk
+from twinbus.pair.board import Change
+from twinbus.pair.core import PairCore, PairStatus, halves, halves_of
+from twinbus.pair.description import PairDescription
+from twinbus.pair.diversion import Diverted
+from twinbus.pair.half import Half
+from twinbus.pair.options import SendAvailabilityOptions
+from twinbus.pair.overlapped import MAX_IN_FLIGHT, Outcome, Window, Windows
+from twinbus.pair.sending import AtPrimary, PairedSending, Steps
+
+T = TypeVar("T")
+
+
+class PairedServiceBusClient:
+    """`azure.servicebus.ServiceBusClient` over a pair of namespaces. Use it with `with`."""
+
+    def __init__(
+        self,
+        primary: ServiceBusClient,
+        secondary: ServiceBusClient,
+        options: SendAvailabilityOptions | None = None,
+        *,
+        primary_name: str | None = None,
+        on_change: Callable[[Change], None] | None = None,
+        on_diverted: Callable[[Diverted], None] | None = None,
+        _halves: tuple[Half, Half] | None = None,
+    ) -> None:
+        options = options or SendAvailabilityOptions()
+        self.primary = primary
+        self.secondary = secondary
+        first, second = _halves or halves_of(primary, secondary, options.seconds("attempt_timeout"))
+        self._beside = _LoopThread()
+        self._core = PairCore(first, second, options, primary_name=primary_name, on_change=on_change)
+        self._core.companion.on_fault = self._broken_off
+        self._core.companion.on_diverted = on_diverted
+        self._starting = threading.Lock()
+        self._is_paired = False
+        sdk.watch_close(primary, first.mark_closed)
+        sdk.watch_close(secondary, second.mark_closed)
+
+    @classmethod
+    def from_connection_strings(
+        cls,
+        primary: str,
+        secondary: str,
+        options: SendAvailabilityOptions | None = None,
+        *,
+        primary_name: str | None = None,
+        on_change: Callable[[Change], None] | None = None,
+        on_diverted: Callable[[Diverted], None] | None = None,
+        **kwargs: Any,
+    ) -> PairedServiceBusClient:
+        """A pair from two connection strings; other arguments are the SDK client's own."""
+        options = options or SendAvailabilityOptions()
+        settings = sdk.bounded(options.attempts, options.seconds("attempt_timeout")) | kwargs
+        return cls(
+            ServiceBusClient.from_connection_string(primary, **settings),
+            ServiceBusClient.from_connection_string(secondary, **settings),
+            options,
+            primary_name=primary_name,
+            on_change=on_change,
+            on_diverted=on_diverted,
+            _halves=halves(primary, secondary, kwargs, options.seconds("attempt_timeout")),
+        )
+
+    @classmethod
+    def from_description(
+        cls,
+        description: PairDescription | Path | str | None = None,
+        *,
+        on_change: Callable[[Change], None] | None = None,
+        on_diverted: Callable[[Diverted], None] | None = None,
+        **kwargs: Any,
+    ) -> PairedServiceBusClient:
+        """A pair as a TOML file describes it, or without one the environment; see docs/pairing.md."""
+        pair = PairDescription.read(description)
+        settings = sdk.bounded(pair.options.attempts, pair.options.seconds("attempt_timeout")) | kwargs
+        first, second = (
+            ServiceBusClient.from_connection_string(half.connection_string, **(half.client_settings() | settings))
+            for half in (pair.primary, pair.secondary)
+        )
+        return cls(
+            first,
+            second,
+            pair.options,
+            primary_name=pair.primary.name,
+            on_change=on_change,
+            on_diverted=on_diverted,
+            _halves=pair.halves(),
+        )
+
+    def pair(self) -> PairStatus:
+        """Make the pair: nothing can be sent before. Done by `with`, and by the first send."""
+        with self._starting:
+            if not self._is_paired:
+                self._beside.run(self._core.companion.start())
+                self._is_paired = True
+        return self.status()
+
+    def status(self) -> PairStatus:
+        """How the pair stands."""
+        return self._core.status()
+
+    def get_queue_sender(self, queue_name: str, **kwargs: Any) -> PairedSender:
+        """A sender to a queue of the primary that goes on sending when the primary is down."""
+        return PairedSender(self, self.primary.get_queue_sender(queue_name, **kwargs), queue_name)
+
+    def get_topic_sender(self, topic_name: str, **kwargs: Any) -> PairedSender:
+        """A sender to a topic of the primary that goes on sending when the primary is down."""
+        return PairedSender(self, self.primary.get_topic_sender(topic_name, **kwargs), topic_name)
+
+    def get_queue_receiver(self, queue_name: str, **kwargs: Any) -> ServiceBusReceiver:
+        """A receiver from the primary; what was diverted reaches it through the syphon."""
+        return self.primary.get_queue_receiver(queue_name, **kwargs)
+
+    def get_subscription_receiver(self, topic_name: str, subscription_name: str, **kwargs: Any) -> ServiceBusReceiver:
+        """A receiver from a subscription of the primary."""
+        return self.primary.get_subscription_receiver(topic_name, subscription_name, **kwargs)
+
+    def close(self) -> None:
+        """End pings and pumps, and close both halves."""
+        self._beside.stop(self._core.companion.stop)
+        self.primary.close()
+        self.secondary.close()
+
+    def __enter__(self) -> PairedServiceBusClient:
+        try:
+            self.pair()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *args: object) -> None:
+        self.close()
+
+    def _broken_off(self, half: Half, reason: Exception) -> None:
+        sdk.break_off(self.primary if half is self._core.primary else self.secondary, reason)
+
+    def _sending(self, sender: ServiceBusSender, path: str) -> PairedSending:
+        return self._core.sending(sender, path)
+
+    def _carry_out(self, steps: Steps) -> Any:
+        """Do what the steps say, one after the other."""
+        if not self._is_paired:
+            self.pair()
+        try:
+            step = next(steps)
+            while True:
+                try:
+                    answer = step.call() if type(step) is AtPrimary else self._beside.run(step.work())  # type: ignore[union-attr]
+                except Exception as error:
+                    step = steps.throw(error)
+                else:
+                    step = steps.send(answer)
+        except StopIteration as end:
+            return end.value
+
+
+class PairedSender:
+    """The SDK's sender; what it does not do differently it leaves to the one for the primary."""
+
+    def __init__(self, client: PairedServiceBusClient, sender: ServiceBusSender, path: str) -> None:
+        self._client = client
+        self._sender = sender
+        self._path = path
+        self._windows = Windows()
+        self._sending = client._sending(sender, path)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._sender, name)
+
+    def send_messages(self, message: Any, *, timeout: float | None = None, **kwargs: Any) -> None:
+        """Send, and return when the primary or a backlog queue has the messages."""
+        sending = self._sending
+        failed = None
+        if sending.goes_straight(message) and self._client._is_paired:
+            try:
+                self._sender.send_messages(message, timeout=timeout, **kwargs)
+            except Exception as error:
+                failed = error
+            else:
+                sending.went_straight(message)
+                return
+        self._client._carry_out(sending.send_messages(message, timeout, kwargs, failed))
+
+    def create_message_batch(self, max_size_in_bytes: int | None = None) -> ServiceBusMessageBatch:
+        """A batch; while the primary cannot be asked, of the size that it last told."""
+        batch: ServiceBusMessageBatch = self._client._carry_out(self._sending.create_message_batch(max_size_in_bytes))
+        return batch
+
+    def schedule_messages(self, messages: Any, schedule_time_utc: Any, **kwargs: Any) -> list[int]:
+        """Schedule at the primary; refused while sends are diverted, since there is no number to tell."""
+        steps = self._sending.only_at_primary(
+            "schedule_messages", lambda: self._sender.schedule_messages(messages, schedule_time_utc, **kwargs)
+        )
+        numbers: list[int] = self._client._carry_out(steps)
+        return numbers
+
+    def cancel_scheduled_messages(self, sequence_numbers: int | list[int], **kwargs: Any) -> None:
+        """Cancel at the primary; refused while sends are diverted."""
+        self._client._carry_out(
+            self._sending.only_at_primary(
+                "cancel_scheduled_messages",
+                lambda: self._sender.cancel_scheduled_messages(sequence_numbers, **kwargs),
+            )
+        )
+
+    def send_many(
+        self, messages: Iterable[sdk.Sendable], max_in_flight: int = MAX_IN_FLIGHT
+    ) -> list[Outcome[sdk.Sendable]]:
+        """Send messages overlapped, and return the outcome of each, in order.
+
+        Messages are taken from the iterable, here, only when there is room for them.
+        """
+        self._client.pair()
+        beside = self._client._beside
+        sends = beside.run(self._window(max_in_flight))
+        outcomes = [beside.run(sends.submit(message)) for message in messages]
+        beside.run(sends.finish())
+        return outcomes
+
+    async def _window(self, max_in_flight: int) -> Window[sdk.Sendable]:
+        return self._windows.open(self._client._core.pairing, self._path, max_in_flight, self._sending.refusal)
+
+    def close(self) -> None:
+        """Close the sender; the pair stays. Raises failures of overlapped sends that nobody looked at."""
+        self._sender.close()
+        self._windows.check()
+
+    def __enter__(self) -> PairedSender:
+        self._client.pair()
+        return self
+
+    def __exit__(self, *args: object) -> None:
+        self.close()
+
+
+class _LoopThread:
+    """An event loop in a thread, started when it is first needed."""
+
+    def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Have work done there, and wait for it."""
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+            self._thread = threading.Thread(target=self._loop.run_forever, name="twinbus-pair", daemon=True)
+            self._thread.start()
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    def stop(self, last: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Do one last thing there, and end."""
+        loop, thread = self._loop, self._thread
+        if loop is None or thread is None:
+            return
+        self.run(last())
+        self._loop = self._thread = None
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()

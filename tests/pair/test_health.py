@@ -1,0 +1,138 @@
+"""What reaches which namespace in each state of health, as both journals tell it."""
+
+from __future__ import annotations
+
+import asyncio
+
+from azure.servicebus import ServiceBusMessage
+from azure.servicebus.aio import ServiceBusClient
+
+from support import journals
+from support.pair_scene import Scene, until
+from twinbus.faults.proxy import Mode
+from twinbus.pair import State
+
+
+async def test_while_healthy_the_secondary_sees_nothing_and_nobody_pings(scene: Scene) -> None:
+    queue = scene.queue()
+    async with scene.client(ping_primary_interval=1) as client:
+        sender = client.get_queue_sender(queue)
+        before = journals.count(scene.secondary, "send", "receive", "copy")
+        for number in range(10):
+            assert await scene.send(sender, f"m{number}")
+        await asyncio.sleep(1.5)
+        status = client.status()
+
+    assert journals.count(scene.secondary, "send", "receive", "copy") == before
+    sends = [entry for entry in journals.entries(scene.primary, queue) if entry.operation == "send"]
+    assert [entry.message_id for entry in sends] == [f"m{number}" for number in range(10)]
+    assert (status.pings, status.diverted, status.ill) == (0, 0, {})
+
+
+async def test_while_healthy_the_bytes_are_the_sdks_own(scene: Scene) -> None:
+    """Both send the same message; the broker stored as many bytes of each."""
+    paired_queue, bare_queue = scene.queue(), scene.queue()
+    message = ServiceBusMessage(b"same", message_id="m", subject="s", application_properties={"a": 1})
+    async with scene.client() as client:
+        await client.get_queue_sender(paired_queue).send_messages(message)
+    async with ServiceBusClient.from_connection_string(scene.primary.connection_string()) as sdk:
+        async with sdk.get_queue_sender(bare_queue) as sender:
+            await sender.send_messages(message)
+        received = []
+        for queue in (paired_queue, bare_queue):
+            async with sdk.get_queue_receiver(queue) as receiver:
+                (got,) = await receiver.receive_messages(1, max_wait_time=5)
+                received.append((got.raw_amqp_message.properties, got.application_properties, b"".join(got.body)))
+                await receiver.complete_message(got)
+
+    assert str(received[0]) == str(received[1])
+    sizes = [journals.entries(scene.primary, queue)[0].bytes for queue in (paired_queue, bare_queue)]
+    assert sizes[0] == sizes[1]
+
+
+async def test_while_suspect_the_caller_sees_the_errors(scene: Scene) -> None:
+    queue = scene.queue()
+    async with scene.client(failover_interval=30) as client:
+        sender = client.get_queue_sender(queue)
+        assert await scene.send(sender, "before")
+        scene.proxy.set(Mode.REFUSE)
+        for number in range(3):
+            assert not await scene.send(sender, f"during-{number}")
+        assert client.status().ill == {queue: "suspect"}
+        scene.proxy.set(Mode.PASS)
+        assert await scene.send(sender, "after")
+        assert client.status().ill == {}
+
+    assert scene.diverted == set()
+    assert [change.after for change in scene.changes] == [State.SUSPECT, State.HEALTHY]
+
+
+async def test_while_failed_over_only_pings_reach_the_entity_and_none_after_healing(scene: Scene) -> None:
+    """The entity is disabled for sending in a way that the broker reports as transient: its store is taken down."""
+    queue = scene.queue()
+    async with scene.client(failover_interval=0, ping_primary_interval=1, backlog_queue_count=1) as client:
+        first, second = client.get_queue_sender(queue), client.get_queue_sender(queue)
+        assert await scene.send(first, "before")
+        scene.proxy.set(Mode.REFUSE)
+        assert await scene.send(first, "diverted-0")
+        failed_over_at = scene.changes[-1].at
+        scene.proxy.set(Mode.PASS)  # The primary is back, but nobody knows before a ping has told.
+        for number, sender in enumerate((first, second, first), 1):
+            assert await scene.send(sender, f"diverted-{number}")
+        await until(lambda: scene.changes[-1].after is State.HEALTHY, "healing")
+        healed_at = scene.changes[-1].at
+        assert 1.0 <= healed_at - failed_over_at < 3.0
+        for sender in (first, second):
+            assert await scene.send(sender, f"after-{id(sender)}")
+        pings = client.status().pings
+        await asyncio.sleep(1.5)
+        assert client.status().pings == pings == 1
+
+    entries = journals.entries(scene.primary, queue)
+    sends = [(entry.message_id, entry.outcome) for entry in entries if entry.operation == "send"]
+    assert sends[0] == ("before", "")
+    assert sends[1][1] == "ping"
+    assert [outcome for _, outcome in sends[2:]] == ["", ""]
+    assert scene.diverted == {f"diverted-{number}" for number in range(4)}
+
+
+async def test_nobody_ever_receives_a_ping(scene: Scene) -> None:
+    queue = scene.queue(RequiresSession=True)
+    async with scene.client(failover_interval=0) as client:
+        sender = client.get_queue_sender(queue)
+        scene.proxy.set(Mode.REFUSE)
+        assert await scene.send(sender, "diverted", session_id="s")
+        scene.proxy.set(Mode.PASS)
+        await until(lambda: scene.changes[-1].after is State.HEALTHY, "healing")
+
+    assert [entry.outcome for entry in journals.entries(scene.primary, queue) if entry.operation == "send"] == ["ping"]
+    assert scene.primary.count(queue) == 0
+    async with (
+        ServiceBusClient.from_connection_string(scene.primary.connection_string()) as sdk,
+        sdk.get_queue_receiver(queue, session_id="any") as receiver,
+    ):
+        assert await receiver.peek_messages(10) == []
+
+
+async def test_entities_fail_over_one_by_one(scene: Scene) -> None:
+    well, ill = scene.queue(), scene.queue()
+    async with scene.client(failover_interval=0, failure_preset="docs") as client:
+        scene.primary.update_queue(ill, Status="SendDisabled")
+        assert await scene.send(client.get_queue_sender(ill), "diverted")
+        assert await scene.send(client.get_queue_sender(well), "direct")
+
+    assert scene.diverted == {"diverted"}
+
+
+async def test_a_flapping_primary_is_trusted_only_after_several_pings(scene: Scene) -> None:
+    queue = scene.queue()
+    async with scene.client(failover_interval=0, ping_primary_interval=1, heal_after_pings=3) as client:
+        sender = client.get_queue_sender(queue)
+        assert await scene.send(sender, "before")
+        scene.proxy.set(Mode.REFUSE)
+        assert await scene.send(sender, "diverted")
+        scene.proxy.set(Mode.PASS)
+        began = asyncio.get_running_loop().time()
+        await until(lambda: scene.changes[-1].after is State.HEALTHY, "healing")
+        assert asyncio.get_running_loop().time() - began >= 2
+        assert client.status().pings == 3

@@ -1,0 +1,131 @@
+"""The syphon: two at once, one that is idle for an hour, and one destination that takes nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import selectors
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from support import journals
+from support.broker import BrokerProcess
+from support.pair_scene import QUICK, Scene, until
+from twinbus.client import connect, messages
+from twinbus.client.diverting import divert
+from twinbus.pair.aio import PairedServiceBusClient, SendAvailabilityOptions
+
+HURRY = 600  # Seconds that pass for the syphon while one passes for everyone else.
+
+
+async def put(scene: Scene, backlog: str, destination: str, ids: list[str], **settings: Any) -> None:
+    """Messages in a backlog queue, as a paired sender would leave them."""
+    payloads = [divert(messages.build(b"x", message_id=message_id, **settings), destination) for message_id in ids]
+    async with connect(scene.secondary.connection_string()) as connection:
+        await (await connection.sender(backlog)).send(payloads)
+
+
+async def test_two_syphons_at_once_move_everything_once(scene: Scene) -> None:
+    queue = scene.queue(RequiresDuplicateDetection=True)
+    ids = [f"m{number}" for number in range(500)]
+    async with scene.client() as client:
+        backlogs = client.status().backlog_queues
+    for index, backlog in enumerate(backlogs):
+        await put(scene, backlog, queue, ids[index::2])
+    async with (
+        scene.client(enable_syphon=True, poll=1, syphon_batch=20) as first,
+        scene.client(enable_syphon=True, poll=1, syphon_batch=20) as second,
+    ):
+        pumps = [client._core.companion.pump for client in (first, second)]
+        await until(lambda: sum(pump.moved.total() for pump in pumps if pump) >= 500, "draining")
+        assert all(pump is not None and pump.moved.total() > 0 for pump in pumps)
+    await scene.receive(queue, 500)
+
+    assert scene.received == dict.fromkeys(ids, 1)
+    assert set(scene.backlog().values()) == {0}
+
+
+async def test_a_destination_that_takes_nothing_does_not_stand_in_the_way(scene: Scene) -> None:
+    full, fine = scene.queue(), scene.queue()
+    async with scene.client(backlog_queue_count=1) as client:
+        (backlog,) = client.status().backlog_queues
+    await put(scene, backlog, full, [f"stuck-{number}" for number in range(150)])
+    await put(scene, backlog, fine, ["fine"])
+    scene.primary.update_queue(full, Status="SendDisabled")
+    async with scene.client(backlog_queue_count=1, enable_syphon=True, poll=1) as client:
+        pump = client._core.companion.pump
+        assert pump is not None
+        await until(lambda: pump.moved[fine] == 1, "the way around")
+        assert pump.moved[full] == 0
+
+
+def test_an_idle_hour_with_ten_queues_is_forty_receives(
+    brokers: tuple[BrokerProcess, BrokerProcess],
+) -> None:
+    """The syphon's loop lives six hundred times as fast as the broker that it asks."""
+    primary, secondary = brokers
+    before = _empty_receives(secondary)
+
+    async def hour() -> None:
+        wanted = {"backlog_queue_count": 10, "poll": 900, "enable_syphon": True, "attempt_timeout": 600}
+        options = SendAvailabilityOptions(**{**QUICK, **wanted})
+        client = PairedServiceBusClient.from_connection_strings(
+            primary.connection_string(), secondary.connection_string(), options, primary_name="idle"
+        )
+        async with client:
+            await asyncio.sleep(3600 - 60)
+
+    _hurried(hour)
+    time.sleep(1)  # The broker writes notes down every half second.
+
+    assert _empty_receives(secondary) - before == 40
+
+
+def _empty_receives(broker: BrokerProcess) -> int:
+    return sum(
+        entry.count
+        for index in range(10)
+        for entry in _entries(broker, f"idle/x-servicebus-transfer/{index}")
+        if (entry.operation, entry.outcome) == ("receive", "empty")
+    )
+
+
+def _entries(broker: BrokerProcess, queue: str) -> list[Any]:
+    try:
+        return list(journals.entries(broker, queue))
+    except AssertionError:
+        return []  # Not made yet.
+
+
+class _Hurried(selectors.DefaultSelector):
+    def select(self, timeout: float | None = None) -> Any:
+        return super().select(None if timeout is None else timeout / HURRY)
+
+
+class _HurriedLoop(asyncio.SelectorEventLoop):
+    def time(self) -> float:
+        return super().time() * HURRY
+
+
+def _hurried(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    with asyncio.Runner(loop_factory=lambda: _HurriedLoop(_Hurried())) as runner:
+        runner.run(work())
+
+
+@pytest.mark.parametrize("property_value", [7, ""])
+async def test_a_wrong_path_is_buried_and_the_rest_moves(scene: Scene, property_value: object) -> None:
+    queue = scene.queue()
+    async with scene.client(backlog_queue_count=1) as client:
+        (backlog,) = client.status().backlog_queues
+    async with connect(scene.secondary.connection_string()) as connection:
+        sender = await connection.sender(backlog)
+        await sender.send([messages.build(b"", message_id="bad", properties={"x-ms-path": property_value})])
+    await put(scene, backlog, queue, ["good"])
+    async with scene.client(backlog_queue_count=1, enable_syphon=True, poll=1) as client:
+        pump = client._core.companion.pump
+        assert pump is not None
+        await until(lambda: pump.moved[queue] == 1 and pump.dead == 1, "the burial")
+
+    assert scene.secondary.count(backlog, "DeadLetterMessageCount") == 1

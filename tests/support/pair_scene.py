@@ -1,0 +1,154 @@
+"""Two broker processes for each module of tests, a fault proxy before the primary, and backlog queues for each test.
+
+A test that takes a broker away gets it back before the next one begins.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import itertools
+import re
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from azure.servicebus import ServiceBusMessage
+from azure.servicebus.aio import ServiceBusClient
+from azure.servicebus.exceptions import ServiceBusError
+
+from support.broker import BrokerProcess
+from twinbus.drill.history import SendLog, Verdict, judge
+from twinbus.faults.proxy import FaultProxy
+from twinbus.pair.aio import PairedServiceBusClient, SendAvailabilityOptions
+from twinbus.pair.board import Change
+from twinbus.pair.diversion import Diverted
+
+_numbers = itertools.count(1)
+
+QUICK: dict[str, Any] = {
+    "backlog_queue_count": 2,
+    "failover_interval": 1.0,
+    "ping_primary_interval": 1.0,
+    "attempts": 2,
+    "attempt_timeout": 1.0,
+    "divert_timeout": 5.0,
+}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The client leaves sockets open when a connection broke off under it."""
+    for item in items:
+        item.add_marker(pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"))
+        item.add_marker(pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"))
+
+
+async def until(condition: Callable[[], bool], what: str, timeout_s: float = 15.0) -> None:
+    """Wait for something; an AssertionError that names what never came."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + timeout_s
+    while not condition():
+        assert loop.time() < deadline, f"{what}: not within {timeout_s} s"
+        await asyncio.sleep(0.02)
+
+
+@pytest.fixture(scope="module")
+def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[BrokerProcess, BrokerProcess]]:
+    """The primary and the secondary."""
+    primary = BrokerProcess(tmp_path_factory.mktemp("primary"), namespace="contoso")
+    secondary = BrokerProcess(tmp_path_factory.mktemp("secondary"), namespace="fabrikam")
+    with primary, secondary:
+        yield primary, secondary
+
+
+@dataclass
+class Scene:
+    """One test's pair: the brokers, a proxy before the primary, names of its own, and what was seen."""
+
+    primary: BrokerProcess
+    secondary: BrokerProcess
+    proxy: FaultProxy
+    name: str
+    log: SendLog
+    changes: list[Change] = field(default_factory=list)
+    diverted: set[str] = field(default_factory=set)
+    received: Counter[str] = field(default_factory=Counter)
+
+    def queue(self, **settings: Any) -> str:
+        """A queue of the primary that no other test has."""
+        return self.primary.create_queue(f"{self.name}-{next(_numbers)}", **settings)
+
+    def connection_string(self) -> str:
+        """The primary's, through the proxy."""
+        direct = self.primary.connection_string()
+        return direct.replace(f":{self.primary.amqp_port};", f":{self.proxy.port};")
+
+    def client(self, **options: Any) -> PairedServiceBusClient:
+        """A paired client whose way to the primary is through the proxy."""
+        return PairedServiceBusClient.from_connection_strings(
+            self.connection_string(),
+            self.secondary.connection_string(),
+            SendAvailabilityOptions(**{**QUICK, **options}),
+            primary_name=self.name,
+            on_change=self.changes.append,
+            on_diverted=self._was_diverted,
+        )
+
+    def _was_diverted(self, diverted: Diverted) -> None:
+        self.diverted.update(diverted.message_ids)
+
+    async def send(self, sender: Any, message_id: str, **settings: Any) -> bool:
+        """One message, written down before and after; whether it was acknowledged."""
+        self.log.attempted(message_id, "", 0)
+        try:
+            await sender.send_messages(ServiceBusMessage(b"x", message_id=message_id, **settings))
+        except ServiceBusError as error:
+            self.log.failed(message_id, 0, str(error))
+            return False
+        self.log.acknowledged(message_id, 0, message_id in self.diverted)
+        return True
+
+    async def receive(self, queue: str, expected: int, timeout_s: float = 20.0) -> None:
+        """Receive from the primary, past the proxy, until so many different messages have come, and a little longer."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_s
+        async with (
+            ServiceBusClient.from_connection_string(self.primary.connection_string()) as client,
+            client.get_queue_receiver(queue) as receiver,
+        ):
+            quiet = False
+            while loop.time() < deadline and not quiet:
+                messages = await receiver.receive_messages(100, max_wait_time=1)
+                for message in messages:
+                    self.received[str(message.message_id)] += 1
+                    await receiver.complete_message(message)
+                quiet = not messages and len(self.received) >= expected
+
+    def verdict(self) -> Verdict:
+        """What became of everything."""
+        return judge(self.log.path, self.received)
+
+    def backlog(self) -> dict[str, int]:
+        """How many messages wait in each backlog queue of this test."""
+        names = [f"{self.name}/x-servicebus-transfer/{index}" for index in range(2)]
+        return {name: self.secondary.count(name) for name in names}
+
+
+@pytest_asyncio.fixture
+async def scene(
+    brokers: tuple[BrokerProcess, BrokerProcess], request: pytest.FixtureRequest, tmp_path: Path
+) -> AsyncIterator[Scene]:
+    primary, secondary = brokers
+    words = re.sub(r"[^a-z0-9]+", "-", request.node.originalname.removeprefix("test_").lower())[:30].strip("-")
+    async with FaultProxy(primary.amqp_port) as proxy:
+        with SendLog(tmp_path / "sent.jsonl") as log:
+            yield Scene(primary, secondary, proxy, f"{words}-{next(_numbers)}", log)
+    for broker in brokers:
+        if broker.process is None:
+            broker.start()
+    await asyncio.sleep(0)
+    gc.collect()

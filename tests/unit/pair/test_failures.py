@@ -1,0 +1,87 @@
+"""Which exception is which kind of failure, and which kinds count under which preset."""
+
+from __future__ import annotations
+
+import pytest
+from azure.servicebus import exceptions as sdk_errors
+
+from twinbus.client.errors import ClientError
+from twinbus.pair import sdk
+from twinbus.pair.failures import PRESETS, Failure, kind_of
+from twinbus.pair.options import SendAvailabilityOptions
+
+ERRORS = [
+    (sdk_errors.OperationTimeoutError(), Failure.TIMEOUT),
+    (sdk_errors.ServiceBusConnectionError(), Failure.TRANSIENT),
+    (sdk_errors.ServiceBusCommunicationError(), Failure.TRANSIENT),
+    (sdk_errors.ServiceBusServerBusyError(), Failure.BUSY),
+    (sdk_errors.ServiceBusAuthenticationError(), Failure.UNAUTHORIZED),
+    (sdk_errors.ServiceBusAuthorizationError(), Failure.UNAUTHORIZED),
+    (sdk_errors.ServiceBusQuotaExceededError(), Failure.FULL),
+    (sdk_errors.MessagingEntityNotFoundError(), Failure.PERMANENT),
+    (sdk_errors.MessagingEntityDisabledError(), Failure.PERMANENT),
+    (sdk_errors.MessageSizeExceededError(), Failure.PERMANENT),
+    (sdk_errors.ServiceBusError("internal", retryable=True), Failure.TRANSIENT),
+    (sdk_errors.ServiceBusError("something else"), Failure.PERMANENT),
+    (sdk_errors.ServiceBusError("no route", error=OSError("no route to host")), Failure.TRANSIENT),
+    (sdk_errors.ServiceBusError("handler failed", error=TypeError("your fault")), None),
+    (ConnectionRefusedError(), Failure.TRANSIENT),
+    (TimeoutError(), Failure.TIMEOUT),
+    (ValueError("a bad argument"), None),
+]
+
+
+@pytest.mark.parametrize(("error", "expected"), ERRORS, ids=lambda value: type(value).__name__)
+def test_the_sdks_errors(error: Exception, expected: Failure | None) -> None:
+    assert sdk.failure_of(error) is expected
+
+
+@pytest.mark.parametrize(
+    ("condition", "expected", "as_sdk"),
+    [
+        ("com.microsoft:server-busy", Failure.BUSY, sdk_errors.ServiceBusServerBusyError),
+        ("twinbus:unreachable", Failure.TRANSIENT, sdk_errors.ServiceBusConnectionError),
+        ("twinbus:timed-out", Failure.TIMEOUT, sdk_errors.OperationTimeoutError),
+        ("amqp:unauthorized-access", Failure.UNAUTHORIZED, sdk_errors.ServiceBusAuthorizationError),
+        ("amqp:resource-limit-exceeded", Failure.FULL, sdk_errors.ServiceBusQuotaExceededError),
+        ("amqp:not-found", Failure.PERMANENT, sdk_errors.MessagingEntityNotFoundError),
+        ("com.microsoft:entity-disabled", Failure.PERMANENT, sdk_errors.MessagingEntityDisabledError),
+        ("amqp:link:message-size-exceeded", Failure.PERMANENT, sdk_errors.MessageSizeExceededError),
+    ],
+)
+def test_our_own_clients_errors(condition: str, expected: Failure, as_sdk: type[Exception]) -> None:
+    error = ClientError(condition, "text")
+
+    assert kind_of(error) is expected
+    assert type(sdk.as_sdk_error(error)) is as_sdk
+
+
+@pytest.mark.parametrize(
+    ("preset", "counting"),
+    [
+        ("recommended", {Failure.TIMEOUT, Failure.TRANSIENT}),
+        ("docs", {Failure.TIMEOUT, Failure.PERMANENT, Failure.FULL}),
+        ("client-2013", {Failure.TIMEOUT, Failure.TRANSIENT, Failure.BUSY}),
+    ],
+)
+def test_presets(preset: str, counting: set[Failure]) -> None:
+    assert PRESETS[preset] == counting
+    assert Failure.UNAUTHORIZED not in PRESETS[preset]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"backlog_queue_count": 0},
+        {"failover_interval": -1},
+        {"failover_interval": 3601},
+        {"ping_primary_interval": 0.5},
+        {"ping_primary_interval": 1801},
+        {"failure_preset": "whatever"},
+        {"attempts": 0},
+        {"poll": "soon"},
+    ],
+)
+def test_options_out_of_bounds_are_refused_by_name(wrong: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        SendAvailabilityOptions(**wrong)  # type: ignore[arg-type]
