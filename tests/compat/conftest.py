@@ -16,6 +16,7 @@ from pytest_asyncio import is_async_test
 
 from support import atom
 from support.broker import BrokerProcess, NewQueue
+from support.gateways import ON_POSTGRES, Gateways, new_database
 from support.sdk import FLAVOURS, Bus
 
 _numbers = itertools.count(1)
@@ -33,9 +34,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    """A broker that serves this module's tests and then ends as it should."""
-    process = BrokerProcess(tmp_path_factory.mktemp("broker"))
+def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """A broker that serves this module's tests and then ends as it should.
+
+    With TWINBUS_TEST_STORE=postgresql it is two gateways behind a balancer, on a database of their own.
+    """
+    directory = tmp_path_factory.mktemp("broker")
+    process = BrokerProcess(directory)
+    if ON_POSTGRES:
+        process = Gateways(directory, [new_database(request.getfixturevalue("postgres"))])
     with process:
         yield process
         code = process.stop()

@@ -14,6 +14,7 @@ import pytest
 
 from compat.admin_python import Admin, Connect
 from support.broker import ROOT_POLICY, BrokerProcess, free_ports
+from support.gateways import ON_POSTGRES, Gateways, new_database
 from twinbus.broker.certs import make_certificates
 
 
@@ -36,12 +37,20 @@ class AdminEndpoint(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def admin_endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AdminEndpoint]:
-    """The HTTPS door of a broker that serves this module's tests."""
+def admin_endpoint(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[AdminEndpoint]:
+    """The HTTPS door of a broker that serves this module's tests, with the module's `BROKER_OPTIONS` if it has any."""
     certificates = make_certificates(tmp_path_factory.mktemp("certificates"), [])
-    amqps_port, https_port = free_ports(2)
-    options = ("--tls", str(certificates.ca.parent), "--amqps-port", str(amqps_port), "--https-port", str(https_port))
-    with BrokerProcess(tmp_path_factory.mktemp("broker"), options=options) as broker:
+    directory, options = tmp_path_factory.mktemp("broker"), getattr(request.module, "BROKER_OPTIONS", ())
+    if ON_POSTGRES:
+        stores = [new_database(request.getfixturevalue("postgres"))]
+        process: BrokerProcess = (gateways := Gateways(directory, stores, options=options, tls=certificates.ca.parent))
+        https_port = gateways.https_port
+    else:
+        amqps_port, https_port = free_ports(2)
+        options += ("--tls", str(certificates.ca.parent))
+        options += ("--amqps-port", str(amqps_port), "--https-port", str(https_port))
+        process = BrokerProcess(directory, options=options)
+    with process as broker:
         yield AdminEndpoint(broker, f"localhost:{https_port}", certificates.ca)
         code = broker.stop()
     assert code == 0, broker.log[-4000:]

@@ -28,6 +28,7 @@ FILES = {
     "sessions": "sessions-javascript",
     "refusals": "refusals-javascript",
     "topics": "topics-javascript",
+    "partitions": "partitions-javascript",
 }
 RUN_S = 55  # For one file; all its tests run at the same time.
 

@@ -32,6 +32,7 @@ async def defer(bus: Bus, queue: str, *bodies: str) -> list[int]:
     return [message.sequence_number for message in messages]
 
 
+@pytest.mark.gateways
 @pytest.mark.feature("defer")
 @both
 async def test_deferred_messages_are_received_by_their_numbers_from_another_connection(
@@ -96,6 +97,7 @@ async def test_a_deferred_message_is_dead_lettered_abandoned_and_deferred_again(
     assert broker.queue(queue)["MessageCount"] == "0"
 
 
+@pytest.mark.gateways
 @pytest.mark.feature("peek")
 @both
 async def test_peek_shows_active_locked_deferred_and_scheduled_messages_and_changes_nothing(
@@ -141,6 +143,7 @@ async def test_peek_begins_at_a_number_and_takes_so_many(bus: Bus, new_queue: Ne
         assert await empty.peek_messages(max_message_count=10) == []
 
 
+@pytest.mark.gateways
 @pytest.mark.feature("schedule")
 @both
 async def test_scheduled_messages_become_visible_at_their_time(

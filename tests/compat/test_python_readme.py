@@ -1,28 +1,46 @@
-"""The queue samples of the azure-servicebus package's own README, taken from the installed package and run.
+"""The samples of the azure-servicebus package's own README, taken from the installed package and run.
 
 Only what a new user changes is changed: the connection string for the cloud's credential, names for those from the
-environment, and shorter waits, since some samples never end by themselves. All run at once, each on its own queue.
+environment, and shorter waits, since some samples never end by themselves. All run at once, each on its own queue. Left
+out is what sends and receives nothing: setting up logging, and the older transport.
 """
 
 from __future__ import annotations
 
+import ast
+import asyncio
 import importlib.metadata
+import inspect
 import itertools
 import re
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from types import FunctionType
 
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusReceiveMode, ServiceBusReceiver, ServiceBusSubQueue
 
 from support.broker import BrokerProcess
 from support.peer import put
+from support.prompt import Prompt
 
 pytestmark = pytest.mark.feature("readme-samples")
 
+TOPICS = "Working with topics"
+SUBSCRIPTION = "the-subscription"
 REPLACED = {
     "from azure.identity import DefaultAzureCredential\n": "",
+    "from azure.identity.aio import DefaultAzureCredential\n": "",
+    "ServiceBusClient(fully_qualified_namespace=SERVICE_BUS_NAMESPACE, credential=credential)": (
+        "ServiceBusClient.from_connection_string(connection_string)"
+    ),
+    '"<your-queue-name>"': "queue",
+    "os.environ['SERVICE_BUS_TOPIC_NAME']": "queue",
+    "os.environ['SERVICE_BUS_SUBSCRIPTION_NAME']": f"'{SUBSCRIPTION}'",
+    "get_subscription_receiver(topic_name, subscription_name)": (
+        "get_subscription_receiver(topic_name, subscription_name, max_wait_time=1)"
+    ),
     "credential = DefaultAzureCredential()\n": "",
     "fully_qualified_namespace = os.environ['SERVICEBUS_FULLY_QUALIFIED_NAMESPACE']\n": "",
     "ServiceBusClient(fully_qualified_namespace, credential)": (
@@ -48,6 +66,9 @@ BEFORE = {
     "Defer": ("later",),
     "Message lock automatic renewing": ("work",),
     "Session lock automatic renewing": ("work",),
+    "Thread safety": (),
+    "Thread safety, 2": (),
+    TOPICS: (),
 }
 
 
@@ -60,14 +81,13 @@ class Sample:
 
 
 def samples() -> dict[str, str]:
-    """The README's first Python block under each heading, by the heading's text."""
+    """The README's Python blocks by the texts of their headings; of several under one, the further are numbered."""
     text = str(importlib.metadata.metadata("azure-servicebus").get_payload())
     found: dict[str, str] = {}
     for section in re.split(r"\n#{2,4} |\n\* (?=\w+ lock automatic renewing)", text):
         heading = re.sub(r"[\[\]]|\(.*|\]\[.*", "", section.partition("\n")[0]).strip()
-        block = re.search(r"```python\n(.*?)```", section, re.DOTALL)
-        if block:
-            found.setdefault(heading, block[1])
+        for number, block in enumerate(re.findall(r"```python\n(.*?)```", section, re.DOTALL), 1):
+            found.setdefault(heading if number == 1 else f"{heading}, {number}", block)
     return found
 
 
@@ -83,8 +103,20 @@ def run(source: str, broker: BrokerProcess, queue: str) -> Sample:
         "connection_string": broker.connection_string(),
         "queue": queue,
     }
-    exec(compile(source, "README of azure-servicebus", "exec"), names)
+    # Some samples await outside of any function, as in a notebook.
+    code = compile(source, "README of azure-servicebus", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    waiting = FunctionType(code, names)()
+    if inspect.iscoroutine(waiting):
+        asyncio.run(waiting)
     return Sample(queue, printed)
+
+
+def make_topic(broker: BrokerProcess, name: str) -> str:
+    """A topic with a subscription, at a prompt."""
+    prompt = Prompt(broker)
+    prompt("entity", "create", name, "--topic")
+    prompt("entity", "create", f"{name}:{SUBSCRIPTION}")
+    return name
 
 
 @pytest.fixture(scope="module")
@@ -97,9 +129,12 @@ def running(broker: BrokerProcess) -> Iterator[dict[str, Future[Sample]]]:
         for heading, bodies in BEFORE.items():
             has_sessions = "session" in heading.lower()
             settings = {"RequiresSession": has_sessions, "MaxDeliveryCount": 3}
-            queue = broker.create_queue(f"readme-{next(numbers)}", **settings)
-            put(broker, queue, bodies, session_id="the session" if has_sessions else None)
-            source = next(code for name, code in under.items() if name.startswith(heading))
+            if heading == TOPICS:
+                queue = make_topic(broker, "readme-topic")
+            else:
+                queue = broker.create_queue(f"readme-{next(numbers)}", **settings)
+                put(broker, queue, bodies, session_id="the session" if has_sessions else None)
+            source = under.get(heading) or next(code for name, code in under.items() if name.startswith(heading))
             started[heading] = pool.submit(run, source, broker, queue)
         yield started
 
@@ -176,3 +211,14 @@ def test_defer(running: Running, client: ServiceBusClient) -> None:
 def test_lock_renewal(running: Running, broker: BrokerProcess, heading: str) -> None:
     sample = running[heading].result()
     assert broker.queue(sample.queue)["MessageCount"] == "0"
+
+
+@pytest.mark.parametrize("heading", ["Thread safety", "Thread safety, 2"])
+def test_several_share_a_sender(running: Running, broker: BrokerProcess, heading: str) -> None:
+    sample = running[heading].result()
+    assert sorted(sample.printed) == [f"Sender {number} sent messages." for number in range(5)]
+    assert broker.count(sample.queue) == 50
+
+
+def test_a_topic_and_its_subscription(running: Running) -> None:
+    assert running[TOPICS].result().printed == ["Data"]

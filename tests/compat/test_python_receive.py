@@ -50,6 +50,7 @@ async def test_a_locked_message_is_hidden_until_it_is_abandoned(bus: Bus, new_qu
         await other.complete_message(again)
 
 
+@pytest.mark.gateways
 @pytest.mark.feature("competing-receivers")
 @pytest.mark.parametrize("mode", list(ServiceBusReceiveMode), ids=lambda mode: mode.name.lower())
 @both
@@ -103,6 +104,7 @@ async def test_an_empty_receive_returns_after_max_wait_time(bus: Bus, new_queue:
         assert 0.9 < time.monotonic() - began < 3
 
 
+@pytest.mark.gateways
 @pytest.mark.feature("receive")
 @both
 async def test_a_waiting_receiver_gets_a_message_as_soon_as_it_is_sent(bus: Bus, new_queue: NewQueue) -> None:
@@ -185,6 +187,7 @@ async def test_what_a_receiver_neither_takes_nor_settles_comes_back(bus: Bus, ne
     await asyncio.gather(credit_left_from_an_earlier_call(bus, new_queue), lock_that_expires(bus, new_queue))
 
 
+@pytest.mark.gateways
 @pytest.mark.feature("max-delivery-count")
 @both
 async def test_a_message_delivered_too_often_is_dead_lettered(

@@ -34,6 +34,7 @@ async def round_trip(bus: Bus, queue: str, message: Any) -> Any:
         return received
 
 
+@pytest.mark.gateways
 @pytest.mark.feature("send")
 @both
 async def test_single_messages_keep_their_order(bus: Bus, new_queue: NewQueue) -> None:
@@ -64,6 +65,7 @@ async def test_several_senders_at_once_lose_and_double_nothing(
     assert [body for body in received if body.startswith("0/")] == [f"0/{number}" for number in range(10)]
 
 
+@pytest.mark.gateways
 @pytest.mark.feature("send-batch")
 @both
 async def test_a_list_and_a_batch_are_stored_message_by_message(bus: Bus, new_queue: NewQueue) -> None:

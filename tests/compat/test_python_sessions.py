@@ -40,6 +40,7 @@ async def open_fails(bus: Bus, queue: str, kind: type[ServiceBusError], **option
     return time.monotonic() - began
 
 
+@pytest.mark.gateways
 @both
 async def test_a_named_session_gives_its_messages_in_order_and_no_others(bus: Bus, new_queue: NewQueue) -> None:
     queue = new_queue(RequiresSession=True)
@@ -71,6 +72,7 @@ async def test_order_holds_when_a_message_is_abandoned(bus: Bus, new_queue: NewQ
             await receiver.complete_message(message)
 
 
+@pytest.mark.gateways
 @both
 async def test_the_next_available_session_is_one_with_messages_that_nobody_holds(bus: Bus, new_queue: NewQueue) -> None:
     queue = new_queue(RequiresSession=True)
@@ -112,6 +114,7 @@ async def test_without_a_free_session_the_accept_times_out_after_max_wait_time(b
     assert 1.8 < took_s < 5
 
 
+@pytest.mark.gateways
 @both
 async def test_a_session_that_is_held_cannot_be_locked_until_its_receiver_closes(bus: Bus, new_queue: NewQueue) -> None:
     queue = new_queue(RequiresSession=True)
@@ -142,6 +145,7 @@ async def test_a_session_whose_connection_broke_off_is_free_again(bus: Bus, new_
             await receiver.complete_message(message)
 
 
+@pytest.mark.gateways
 @both
 async def test_state_is_set_read_elsewhere_and_cleared(bus: Bus, new_queue: NewQueue) -> None:
     queue = new_queue(RequiresSession=True)

@@ -18,6 +18,7 @@ from support.sdk import Bus, bare, both, detach_link, nothing_comes, receive, re
 DEAD = ServiceBusSubQueue.DEAD_LETTER
 
 
+@pytest.mark.gateways
 @pytest.mark.feature("complete")
 @both
 async def test_complete_removes_the_message_for_good(bus: Bus, new_queue: NewQueue, broker: BrokerProcess) -> None:
@@ -32,6 +33,7 @@ async def test_complete_removes_the_message_for_good(bus: Bus, new_queue: NewQue
             await receiver.complete_message(message)
 
 
+@pytest.mark.gateways
 @pytest.mark.feature("abandon")
 @both
 async def test_abandon_counts_and_returns_the_message_at_once(bus: Bus, new_queue: NewQueue) -> None:
@@ -44,6 +46,7 @@ async def test_abandon_counts_and_returns_the_message_at_once(bus: Bus, new_queu
             await receiver.abandon_message(message)
 
 
+@pytest.mark.gateways
 @pytest.mark.feature("dead-letter")
 @both
 async def test_dead_letter_carries_reason_and_description(bus: Bus, new_queue: NewQueue) -> None:
@@ -66,6 +69,7 @@ async def test_dead_letter_carries_reason_and_description(bus: Bus, new_queue: N
             await dead.complete_message(message)
 
 
+@pytest.mark.gateways
 @pytest.mark.feature("defer")
 @both
 async def test_defer_sets_the_message_aside(bus: Bus, new_queue: NewQueue) -> None:
@@ -111,6 +115,7 @@ async def test_a_message_received_elsewhere_is_settled_by_its_token(
     await asyncio.gather(*[settled_elsewhere(bus, new_queue(), broker, outcome) for outcome in OUTCOMES])
 
 
+@pytest.mark.gateways
 @pytest.mark.feature("settle-through-management")
 @both
 async def test_a_detached_link_keeps_its_locks_and_its_messages_are_settled_through_management(

@@ -66,6 +66,7 @@ async def test_a_topic_without_subscriptions_accepts_messages_and_keeps_none(bus
     assert topics.counts(topic, "late").total_message_count == 0
 
 
+@pytest.mark.gateways
 @both
 async def test_each_subscription_has_its_own_copy_and_its_own_numbers(bus: Bus, topics: Topics) -> None:
     topic = topics.new("a")
@@ -108,6 +109,7 @@ async def test_everything_that_the_sender_said_is_in_every_copy(bus: Bus, topics
         assert message.delivery_count == 0
 
 
+@pytest.mark.gateways
 @both
 async def test_copies_are_settled_independently(bus: Bus, topics: Topics) -> None:
     topic = topics.new("completes", "abandons", "kills")
@@ -306,6 +308,7 @@ async def test_without_it_the_same_id_comes_twice(bus: Bus, topics: Topics) -> N
     assert bodies(await taken(bus, topic, "s", 2)) == ["first", "again"]
 
 
+@pytest.mark.gateways
 @pytest.mark.feature("schedule")
 @both
 async def test_a_scheduled_message_is_in_the_subscriptions_when_its_time_comes(bus: Bus, topics: Topics) -> None:

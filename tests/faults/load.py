@@ -6,6 +6,7 @@ They use the project's own client, because it is fast; what is left at the end t
 from __future__ import annotations
 
 import asyncio
+import re
 import zlib
 from collections.abc import Awaitable, Callable, Sequence
 from random import Random
@@ -156,7 +157,7 @@ class Load:
         while not self._stopping or again:
             sender.check()
             repeated = (again or [])[:LOT]
-            if not repeated and history.waiting > WAITING_MAX:
+            if not repeated and rests(history):
                 await asyncio.sleep(PAUSE_S)
                 continue
             fresh = range(history.counts["attempted"], history.counts["attempted"] + LOT)
@@ -180,7 +181,7 @@ class Load:
         sender = await connection.sender(history.queue)
         while not self._stopping:
             sender.check()
-            if history.waiting > WAITING_MAX:
+            if rests(history):
                 await asyncio.sleep(PAUSE_S)
                 continue
             first = history.counts["attempted"]
@@ -199,7 +200,7 @@ class Load:
         sender = await connection.sender(history.queue)
         while not self._stopping:
             sender.check()
-            if history.waiting > WAITING_MAX:
+            if rests(history):
                 await asyncio.sleep(PAUSE_S)
                 continue
             lot = []
@@ -250,6 +251,22 @@ class Load:
                 if self._random.random() > 0.05:
                     done.append((seen.message_id, received))
             await settle(receiver, history, Outcome.COMPLETE, done)
+
+
+def rests(history: History) -> bool:
+    """Whether a sender has enough waiting; messages of which nobody knows whether they were stored do not count."""
+    return history.waiting - history.counts["sends unknown"] > WAITING_MAX
+
+
+def contradictions(load: Load) -> list[str]:
+    """The problems of a load on a shared database that was lost and came back.
+
+    That a message was handed out is committed, but not waited for: a database that crashes may forget the last locks,
+    and a session that ends with its link gives its messages back without counting. So a message may come again with the
+    same delivery count (never with a smaller one), and a lock may be lost.
+    """
+    same = re.compile(r".* came again with delivery count (\d+) after \1$|.* could not be settled: .*lock-lost")
+    return [problem for problem in load.problems() if not same.match(problem)]
 
 
 def checked(received: ReceivedMessage, history: History) -> Seen:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import subprocess
 import time
 from collections.abc import Iterator
@@ -113,13 +114,16 @@ def test_a_file_that_a_newer_version_wrote_is_refused_and_left_alone(
     assert path.read_bytes() == before
 
 
-def test_a_store_that_is_no_database_is_refused_and_left_alone(broker: BrokerProcess) -> None:
+def test_a_store_that_is_no_database_is_left_alone_and_the_others_serve(broker: BrokerProcess) -> None:
     assert broker.stop() == 0
     path = broker.data / "store-2.db"
     path.write_bytes(b"not a database" * 1000)
-    words = refusal(broker)
-    assert words.startswith("twinbus: ")
-    assert path.name in words
+    broker.start()
+    assert "store 2 could not be opened" in broker.log
+    stores = json.loads(broker.request("GET", "/$api/stores")[1])["stores"]
+    assert [store["state"] for store in stores] == ["up", "up", "failed", "up"]
+    assert path.name in stores[2]["reason"]
+    assert broker.stop() == 0
     assert path.read_bytes() == b"not a database" * 1000
 
 

@@ -97,6 +97,22 @@ test("every setting comes back, authorization rules in order with their keys", a
   for (const [name, value] of Object.entries(settings)) assert.deepEqual(queue[name], value, name);
 });
 
+test("destinations of forwarding come back as addresses, and loops are refused", async () => {
+  const host = /Endpoint=sb:\/\/([^/;]*)/.exec(connectionString)[1];
+  await admin.createQueue("end");
+  await admin.createQueue("source", { forwardTo: "end", forwardDeadLetteredMessagesTo: "end" });
+  const source = await admin.getQueue("source");
+  assert.equal(source.forwardTo, `sb://${host}/end`);
+  assert.equal(source.forwardDeadLetteredMessagesTo, `sb://${host}/end`);
+  await admin.updateQueue(source);
+  await admin.createTopic("topic");
+  await admin.createSubscription("topic", "all", { forwardTo: "source" });
+  assert.equal((await admin.getSubscription("topic", "all")).forwardTo, `sb://${host}/source`);
+  const end = await admin.getQueue("end");
+  end.forwardTo = "topic";
+  await assert.rejects(admin.updateQueue(end), /come back to 'end'/);
+});
+
 test("names may have slashes and ignore case", async () => {
   await admin.createQueue("Team/Orders.v1-x_y");
   assert.deepEqual(await names(admin.listQueues()), ["Team/Orders.v1-x_y"]);
@@ -112,6 +128,16 @@ test("an update replaces what can be replaced", async () => {
   assert.equal(updated.lockDuration, "PT1M");
   assert.equal(updated.userMetadata, undefined);
   assert.equal(updated.defaultMessageTimeToLive, UNLIMITED);
+});
+
+test("partitioning is shown, and cannot be changed", async () => {
+  const queue = await admin.createQueue("partitioned", { enablePartitioning: true });
+  assert.equal(queue.enablePartitioning, true);
+  assert.equal((await admin.getQueue("partitioned")).availabilityStatus, "Available");
+  await admin.createTopic("partitioned-topic", { enablePartitioning: true });
+  assert.equal((await admin.getTopic("partitioned-topic")).enablePartitioning, true);
+  await admin.updateQueue({ ...queue, maxDeliveryCount: 3 });
+  await assert.rejects(admin.updateQueue({ ...queue, enablePartitioning: false }), { statusCode: 400 });
 });
 
 test("runtime properties of an unused queue are zero", async () => {
