@@ -9,6 +9,7 @@ import fcntl
 import os
 from pathlib import Path
 
+from twinbus.broker.schema import STORES_MAX
 from twinbus.broker.settings import SettingsError
 
 STORES_DEFAULT = 4
@@ -41,9 +42,8 @@ class DataDirectory:
 
     def stores(self, wanted: int | None) -> int:
         """How many stores there will be: what is there already, more if asked for, never fewer."""
-        present = 0
-        while self.store(present).exists():
-            present += 1
+        # By the highest number: one in between may have been taken away because its disk was damaged.
+        present = max((index + 1 for index in range(STORES_MAX) if self.store(index).exists()), default=0)
         if present == 0:
             return wanted or STORES_DEFAULT
         if wanted is not None and wanted < present:

@@ -1,25 +1,37 @@
-"""Entities as a configuration file declares them, under their Service Bus names, read into descriptions.
+"""Entities and policies as a configuration file declares them, made into descriptions.
 
-Nothing is guessed: an unknown property or a value of another kind is an error that names the entity. Making what is
-declared and missing is `broker.process`' business.
+What is wrong with one is noted with its line, and the entity is left out. That a file's tables have the right keys and
+kinds was seen to by `reading`; making what is declared and missing is `hosting`'s business.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
-from twinbus.model.duration import parse_duration_ms
-from twinbus.model.entity import EntityStatus, QueueDescription, check_queue
+from twinbus.broker import schema
+from twinbus.broker.reading import Findings, Section
+from twinbus.broker.schema import Key
+from twinbus.model.entity import EntityStatus, QueueDescription, check_queue, target_path
 from twinbus.model.errors import BusError
+from twinbus.model.security import Rights
 from twinbus.model.topic import SubscriptionDescription, TopicDescription, check_subscription, check_topic
 from twinbus.rules.description import CorrelationFilter, Filter, RuleDescription, SqlAction, SqlFilter, TrueFilter
 from twinbus.rules.matching import compile_rule
 
-_IN_WORDS = {str: "a text", int: "a whole number", bool: "true or false", dict: "a table", list: "a list"}
+D = TypeVar("D", QueueDescription, TopicDescription, SubscriptionDescription)
+_RIGHTS = {"Listen": Rights.LISTEN, "Send": Rights.SEND, "Manage": Rights.ALL}
+
+
+@dataclass(slots=True, frozen=True)
+class Policy:
+    """A shared access policy of the namespace, as a file gives it; a missing key is generated once and kept."""
+
+    name: str
+    rights: Rights
+    primary_key: str | None = field(default=None, repr=False)
+    secondary_key: str | None = field(default=None, repr=False)
 
 
 @dataclass(slots=True, frozen=True)
@@ -38,169 +50,137 @@ class DeclaredTopic:
     subscriptions: Sequence[DeclaredSubscription]
 
 
-def exactly(kind: type, name: str, value: Any) -> Any:
-    """A value of the kind that a setting needs; nothing is guessed from a value of another kind."""
-    written = str if kind is Path else kind
-    if type(value) is not written:
-        raise ValueError(f"'{name}' must be {_IN_WORDS[written]}, not {value!r}")
-    return kind(value)
+def queue(section: Section, findings: Findings) -> QueueDescription | None:
+    """A queue from its properties."""
+    made = _described(section, schema.QUEUE.keys, QueueDescription, check_queue, findings)
+    return made if section.is_whole else None
 
 
-def _or_none(value: Any) -> Any:
-    return value or None
+def topic(section: Section, findings: Findings) -> DeclaredTopic | None:
+    """A topic from its properties and the list of its subscriptions."""
+    made = _described(section, schema.TOPIC.keys, TopicDescription, check_topic, findings)
+    name = str(section.given.get("Name", ""))
+    subscriptions = [_subscription(name, inner, findings) for inner in section.sections("subscriptions")]
+    names_once(section.sections("subscriptions"), "subscription", findings)
+    if made is None:
+        return None
+    return DeclaredTopic(made, [subscription for subscription in subscriptions if subscription is not None])
 
 
-Setting = tuple[str, Callable[[Any], Any]]
-_COMMON: dict[str, Setting] = {
-    "DefaultMessageTimeToLive": ("default_ttl_ms", parse_duration_ms),
-    "AutoDeleteOnIdle": ("auto_delete_on_idle_ms", parse_duration_ms),
-    "UserMetadata": ("user_metadata", partial(exactly, str, "UserMetadata")),
-    "Status": ("status", EntityStatus),
-}
-_STORING: dict[str, Setting] = {
-    "DuplicateDetectionHistoryTimeWindow": ("duplicate_window_ms", parse_duration_ms),
-    "RequiresDuplicateDetection": (
-        "requires_duplicate_detection",
-        partial(exactly, bool, "RequiresDuplicateDetection"),
-    ),
-    "MaxSizeInMegabytes": ("max_size_mb", partial(exactly, int, "MaxSizeInMegabytes")),
-}
-_RECEIVING: dict[str, Setting] = {
-    "LockDuration": ("lock_duration_ms", parse_duration_ms),
-    "MaxDeliveryCount": ("max_delivery_count", partial(exactly, int, "MaxDeliveryCount")),
-    "RequiresSession": ("requires_session", partial(exactly, bool, "RequiresSession")),
-    "DeadLetteringOnMessageExpiration": (
-        "dead_letter_on_expiration",
-        partial(exactly, bool, "DeadLetteringOnMessageExpiration"),
-    ),
-    "ForwardTo": ("forward_to", _or_none),
-    "ForwardDeadLetteredMessagesTo": ("forward_dead_letters_to", _or_none),
-}
-_FILTER_ERRORS: dict[str, Setting] = {
-    "DeadLetteringOnFilterEvaluationExceptions": (
-        "dead_letter_on_filter_errors",
-        partial(exactly, bool, "DeadLetteringOnFilterEvaluationExceptions"),
-    ),
-}
+def _subscription(topic_name: str, section: Section, findings: Findings) -> DeclaredSubscription | None:
+    made = _described(
+        section, schema.SUBSCRIPTION.keys, SubscriptionDescription, check_subscription, findings, topic=topic_name
+    )
+    rules = [_rule(inner, findings) for inner in section.sections("rules")]
+    names_once(section.sections("rules"), "rule", findings)
+    if made is None:
+        return None
+    return DeclaredSubscription(made, [rule for rule in rules if rule is not None] or None)
 
 
-def _values(known: dict[str, Setting], item: dict[str, Any]) -> dict[str, Any]:
-    values: dict[str, Any] = {}
-    for key, value in item.items():
-        if key not in known:
-            raise ValueError(f"unknown property '{key}'")
-        attribute, convert = known[key]
-        values[attribute] = convert(value)
-    return values
-
-
-def _name(item: dict[str, Any], what: str) -> str:
-    if "Name" not in item:
-        raise ValueError(f"a {what} has no Name")
-    return str(exactly(str, "Name", item.pop("Name")))
-
-
-def queue(item: dict[str, Any]) -> QueueDescription:
-    """A queue from its properties; durations are ISO 8601."""
-    name = _name(item, "queue")
+def _described(
+    section: Section,
+    keys: Mapping[str, Key],
+    kind: Callable[..., D],
+    check: Callable[[D], None],
+    findings: Findings,
+    **more: str,
+) -> D | None:
+    """A description of the values that are there; None, and noted, if there cannot be such an entity."""
+    if "Name" not in section.given:
+        return None
+    values: dict[str, Any] = dict(more)
+    for name, key in keys.items():
+        if key.attribute and name in section.given:
+            values[key.attribute] = section.given[name]
+    if "status" in values:
+        values["status"] = EntityStatus(values["status"])
+    for attribute in ("forward_to", "forward_dead_letters_to"):
+        if attribute in values:
+            values[attribute] = target_path(values[attribute])
+    description = kind(**values)
     try:
-        description = QueueDescription(name=name, **_values(_COMMON | _STORING | _RECEIVING, item))
-        check_queue(description)
-    except (BusError, ValueError) as problem:
-        raise ValueError(f"queue '{name}': {problem}") from None
+        check(description)
+    except BusError as problem:
+        # The text names the property that it is about, if it is about one.
+        about = next((name for name in section.given if name in problem.text), "Name")
+        findings.add(section.path_of(about), f"{section.where}{problem.text}")
+        return None
     return description
 
 
-def topic(item: dict[str, Any]) -> DeclaredTopic:
-    """A topic from its properties and the list of its subscriptions."""
-    name = _name(item, "topic")
-    subscriptions = exactly(list, "subscriptions", item.pop("subscriptions", []))
-    try:
-        description = TopicDescription(name=name, **_values(_COMMON | _STORING, item))
-        check_topic(description)
-        return DeclaredTopic(description, [_subscription(name, dict(entry)) for entry in subscriptions])
-    except (BusError, ValueError) as problem:
-        raise ValueError(f"topic '{name}': {problem}") from None
-
-
-def _subscription(topic_name: str, item: dict[str, Any]) -> DeclaredSubscription:
-    name = _name(item, "subscription")
-    rules = item.pop("rules", None)
-    try:
-        values = _values(_COMMON | _RECEIVING | _FILTER_ERRORS, item)
-        description = SubscriptionDescription(topic=topic_name, name=name, **values)
-        check_subscription(description)
-        return DeclaredSubscription(description, None if not rules else [_rule(dict(entry)) for entry in rules])
-    except (BusError, ValueError) as problem:
-        raise ValueError(f"subscription '{name}': {problem}") from None
-
-
-_CONDITIONS = {
-    "CorrelationId": "correlation_id",
-    "MessageId": "message_id",
-    "To": "to",
-    "ReplyTo": "reply_to",
-    "Label": "subject",
-    "SessionId": "session_id",
-    "ReplyToSessionId": "reply_to_session_id",
-    "ContentType": "content_type",
-    "Properties": "properties",
-}
-
-
-def _rule(item: dict[str, Any]) -> RuleDescription:
+def _rule(section: Section, findings: Findings) -> RuleDescription | None:
     """A rule with SqlFilter or CorrelationFilter, or neither for one that takes everything, and perhaps an Action."""
-    name = _name(item, "rule")
-    sql, correlation, action = (
-        item.pop("SqlFilter", None),
-        item.pop("CorrelationFilter", None),
-        item.pop("Action", None),
-    )
-    if item:
-        raise ValueError(f"rule '{name}' has the unknown property '{next(iter(item))}'")
+    name, sql, correlation = (section.given.get(key) for key in ("Name", "SqlFilter", "CorrelationFilter"))
+    if not section.is_whole or name is None:
+        return None
     if sql is not None and correlation is not None:
-        raise ValueError(f"rule '{name}' has two filters")
+        findings.add(section.path, f"{section.where}it has two filters")
+        return None
     chosen: Filter = TrueFilter()
     if sql is not None:
-        chosen = SqlFilter(exactly(str, "SqlFilter", sql))
+        chosen = SqlFilter(sql)
     elif correlation is not None:
-        unknown = [key for key in correlation if key not in _CONDITIONS]
-        if unknown:
-            raise ValueError(f"rule '{name}' has the unknown condition '{unknown[0]}'")
-        chosen = CorrelationFilter(**{_CONDITIONS[key]: value for key, value in correlation.items()})
-    rule = RuleDescription(name, chosen, None if action is None else SqlAction(exactly(str, "Action", action)))
-    compile_rule(rule)
-    return rule
+        chosen = CorrelationFilter(**_conditions(correlation))
+    action = section.given.get("Action")
+    steps = [("SqlFilter" if sql is not None else "CorrelationFilter", RuleDescription(name, chosen))]
+    if action is not None:
+        steps.append(("Action", RuleDescription(name, chosen, SqlAction(action))))
+    for key, rule in steps:
+        try:
+            compile_rule(rule)
+        except BusError as problem:
+            findings.add(section.path_of(key), f"{section.where}{problem.text}")
+            return None
+    return steps[-1][1]
 
 
-# The official emulator's file nests what ours says flat.
+def _conditions(section: Section) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for name, key in schema.CORRELATION.keys.items():
+        if name in section.given:
+            value = section.given[name]
+            values[key.attribute] = value.given if isinstance(value, Section) else value
+    return values
 
 
-def emulated_topic(item: dict[str, Any]) -> DeclaredTopic:
-    """A topic of the official emulator's file."""
-    subscriptions = [
-        {
-            "Name": entry["Name"],
-            **entry.get("Properties", {}),
-            "rules": [_emulated_rule(rule) for rule in entry.get("Rules", [])],
-        }
-        for entry in item.get("Subscriptions", [])
-    ]
-    return topic({"Name": item["Name"], **item.get("Properties", {}), "subscriptions": subscriptions})
+def policy(section: Section, findings: Findings) -> Policy | None:
+    """A policy from Name, Rights and, if given, PrimaryKey and SecondaryKey."""
+    if not section.is_whole:
+        return None
+    rights = Rights(0)
+    for right in section.given["Rights"]:
+        rights |= _RIGHTS[right]
+    if not rights:
+        findings.add(section.path_of("Rights"), f"{section.where}it needs Rights out of {', '.join(_RIGHTS)}")
+        return None
+    given = section.given
+    return Policy(given["Name"], rights, given.get("PrimaryKey"), given.get("SecondaryKey"))
 
 
-def _emulated_rule(item: dict[str, Any]) -> dict[str, Any]:
-    properties = dict(item.get("Properties", {}))
-    kind = properties.pop("FilterType", "Sql")
-    rule: dict[str, Any] = {"Name": item["Name"]}
-    if kind == "Correlation":
-        rule["CorrelationFilter"] = properties.pop("CorrelationFilter", {})
-    elif kind == "Sql":
-        rule["SqlFilter"] = properties.pop("SqlFilter", {}).get("SqlExpression", "1=1")
-    else:
-        raise ValueError(f"rule '{item['Name']}' has the unknown FilterType '{kind}'")
-    if action := properties.pop("Action", None):
-        rule["Action"] = action.get("SqlExpression")
-    if properties:
-        raise ValueError(f"rule '{item['Name']}' has the unknown property '{next(iter(properties))}'")
-    return rule
+def names_once(sections: Sequence[Section], noun: str, findings: Findings, key: str = "Name") -> None:
+    """Note names that occur twice, whatever their case."""
+    seen: set[str] = set()
+    for section in sections:
+        name = section.given.get(key)
+        if isinstance(name, str):
+            if name.lower() in seen:
+                findings.add(section.path_of(key), f"{section.where}there is another {noun} of this name")
+            seen.add(name.lower())
+
+
+def destinations_first(queues: Sequence[QueueDescription]) -> list[QueueDescription]:
+    """Queues in an order in which each comes after those that it forwards to; of a ring, any of them comes first."""
+    waiting = {queue.name.lower(): queue for queue in queues}
+    ordered: list[QueueDescription] = []
+
+    def place(name: str | None) -> None:
+        queue = waiting.pop((name or "").lower(), None)
+        if queue is not None:
+            place(queue.forward_to)
+            place(queue.forward_dead_letters_to)
+            ordered.append(queue)
+
+    for queue in queues:
+        place(queue.name)
+    return ordered

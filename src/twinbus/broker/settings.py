@@ -1,24 +1,20 @@
-"""What a broker process is told at start: from defaults, a configuration file, the environment and the command line.
+"""What a broker process is told at start, with its defaults, and which settings cannot be together.
 
-Reads our TOML and the official emulator's `Config.json`; what is done with it is `broker.process`' business.
+Files are read by `config`, options by the command line; what is done with the settings is `process`' business.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import re
-import tomllib
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any
 
-from twinbus.broker import declared
-from twinbus.broker.declared import DeclaredTopic, exactly
+from twinbus.broker.declared import DeclaredTopic, Policy
+from twinbus.broker.schema import DATACENTER_CHARS_MAX, KEY_CHARS_MAX, KEY_CHARS_MIN, STORES_MAX
 from twinbus.model.entity import QueueDescription
-from twinbus.model.errors import BusError
-from twinbus.model.security import Rights
 
 ROOT_POLICY = "RootManageSharedAccessKey"
 # The service's own rule for namespace names; shorter ones are allowed here, since nobody else's are in the way.
@@ -29,32 +25,16 @@ class SettingsError(Exception):
     """A setting that cannot be; the text says which and why."""
 
 
-@dataclass(slots=True, frozen=True)
-class Policy:
-    """A shared access policy of the namespace, as a file gives it; a missing key is generated once and kept."""
-
-    name: str
-    rights: Rights
-    primary_key: str | None = field(default=None, repr=False)
-    secondary_key: str | None = field(default=None, repr=False)
-
-
 @dataclass(slots=True, kw_only=True)
-class Settings:
-    """One broker process."""
+class NamespaceSettings:
+    """One namespace of the process."""
 
-    namespace: str = "twinbus"
+    name: str = "twinbus"
     data: Path | None = None
-    host: str = "127.0.0.1"
-    amqp_port: int = 5672
-    amqps_port: int = 5671
-    http_port: int = 5300
-    https_port: int = 5301
     key: str | None = field(default=None, repr=False)
     stores: int | None = None  # None: what the data directory has, four for a new one.
-    certificate: Path | None = None
-    certificate_key: Path | None = None
-    allow_plain: bool = False
+    store: list[str] = field(default_factory=list, repr=False)  # Addresses of databases, with their passwords.
+    datacenter: str = ""
     queues: list[QueueDescription] = field(default_factory=list)
     topics: list[DeclaredTopic] = field(default_factory=list)
     policies: list[Policy] = field(default_factory=list)
@@ -65,7 +45,86 @@ class Settings:
         if self.data is not None:
             return self.data
         root = os.environ.get("XDG_DATA_HOME") or str(Path.home() / ".local" / "share")
-        return Path(root) / "twinbus" / self.namespace
+        return Path(root) / "twinbus" / self.name
+
+    def check(self) -> None:
+        """Refuse what cannot be."""
+        if not _NAMESPACE.match(self.name) or self.name.lower() == "localhost":
+            raise SettingsError(
+                f"'{self.name}' is not a namespace name: 1 to 50 letters, digits and '-', beginning with a letter."
+            )
+        if self.stores is not None and not 1 <= self.stores <= STORES_MAX:
+            raise SettingsError(f"--stores must be between 1 and {STORES_MAX}, not {self.stores}.")
+        if self.key is not None and not KEY_CHARS_MIN <= len(self.key) <= KEY_CHARS_MAX:
+            raise SettingsError(f"The key must have {KEY_CHARS_MIN} to {KEY_CHARS_MAX} characters.")
+        if len(self.datacenter) > DATACENTER_CHARS_MAX or not self.datacenter.isprintable():
+            raise SettingsError(f"A datacenter's name has at most {DATACENTER_CHARS_MAX} printable characters.")
+
+
+@dataclass(slots=True, kw_only=True)
+class Settings:
+    """One broker process."""
+
+    host: str = "127.0.0.1"
+    amqp_port: int = 5672
+    amqps_port: int = 5671
+    http_port: int = 5300
+    https_port: int = 5301
+    certificate: Path | None = None
+    certificate_key: Path | None = None
+    allow_plain: bool = False
+    test_clock: bool = False
+    namespaces: list[NamespaceSettings] = field(default_factory=lambda: [NamespaceSettings()])
+
+    def _check_places(self) -> None:
+        """Namespaces that share a directory or a database would share their entities."""
+        taken: dict[object, str] = {}
+        for namespace in self.namespaces:
+            places: Sequence[object] = namespace.store or [namespace.data_directory.absolute()]
+            for place in places:
+                other = taken.setdefault(place, namespace.name)
+                if other != namespace.name:
+                    what = "messaging store" if namespace.store else f"data directory {place}"
+                    raise SettingsError(f"The namespaces '{other}' and '{namespace.name}' have the same {what}.")
+
+    def choose(self, names: Sequence[str]) -> None:
+        """Serve the namespaces of these names: some of the file's several, or else all with the same settings."""
+        if not names:
+            return
+        if len(self.namespaces) == 1:
+            (one,) = self.namespaces
+            self.namespaces = [replace(one, name=name) for name in names]
+            if len(names) > 1:
+                self.apply(data=one.data, key=one.key)
+            return
+        known = {namespace.name.lower(): namespace for namespace in self.namespaces}
+        unknown = [name for name in names if name.lower() not in known]
+        if unknown:
+            raise SettingsError(f"The configuration file has no namespace '{unknown[0]}'.")
+        self.namespaces = [known[name.lower()] for name in names]
+
+    def apply(
+        self,
+        *,
+        data: Path | None = None,
+        key: str | None = None,
+        stores: int | None = None,
+        store: Sequence[str] = (),
+        datacenter: str | None = None,
+        queues: Sequence[str] = (),
+    ) -> None:
+        """Settings for all namespaces; each of several has its own directory below `data`."""
+        several = len(self.namespaces) > 1
+        if several and key is not None:
+            raise SettingsError("One key cannot be for several namespaces: give each its own in a file, or none.")
+        for namespace in self.namespaces:
+            if data is not None:
+                namespace.data = data / namespace.name if several else data
+            namespace.key = key or namespace.key
+            namespace.stores = stores if stores is not None else namespace.stores
+            namespace.store = list(store) or namespace.store
+            namespace.datacenter = datacenter if datacenter is not None else namespace.datacenter
+            namespace.queues = [*namespace.queues, *(QueueDescription(name=name) for name in queues)]
 
     @property
     def is_loopback(self) -> bool:
@@ -88,12 +147,14 @@ class Settings:
 
     def check(self) -> None:
         """Refuse combinations that cannot work or are not safe."""
-        if not _NAMESPACE.match(self.namespace):
-            raise SettingsError(
-                f"'{self.namespace}' is not a namespace name: 1 to 50 letters, digits and '-', beginning with a letter."
-            )
-        if self.stores is not None and not 1 <= self.stores <= 64:
-            raise SettingsError(f"--stores must be between 1 and 64, not {self.stores}.")
+        names = [namespace.name.lower() for namespace in self.namespaces]
+        for namespace in self.namespaces:
+            namespace.check()
+            if names.count(namespace.name.lower()) > 1:
+                raise SettingsError(f"There are two namespaces with the name '{namespace.name}'.")
+        if not names:
+            raise SettingsError("There is no namespace to serve.")
+        self._check_places()
         if (self.certificate is None) != (self.certificate_key is None):
             raise SettingsError("A certificate needs its key, and a key its certificate.")
         if not self.serves_plain and not self.serves_tls:
@@ -101,82 +162,3 @@ class Settings:
                 f"{self.host} is not loopback, and keys and messages would cross the network unencrypted: "
                 "give a certificate with --tls, or say --allow-plain."
             )
-        if self.key is not None and not 8 <= len(self.key) <= 256:
-            raise SettingsError("The key must have 8 to 256 characters.")
-
-
-def from_file(path: Path) -> Settings:
-    """Read a configuration file; its suffix tells which kind it is."""
-    try:
-        text = path.read_text("utf-8")
-    except OSError as problem:
-        raise SettingsError(f"The configuration file {path} cannot be read: {problem.strerror}.") from None
-    try:
-        if path.suffix.lower() == ".json":
-            return _from_emulator(json.loads(text))
-        return _from_toml(tomllib.loads(text))
-    except KeyError as missing:
-        raise SettingsError(f"The configuration file {path} is not valid: {missing} is missing.") from None
-    except (BusError, ValueError, TypeError, AttributeError) as problem:
-        raise SettingsError(f"The configuration file {path} is not valid: {problem}") from None
-
-
-_TOML_SETTINGS: dict[str, type] = {
-    "namespace": str,
-    "data": Path,
-    "host": str,
-    "amqp_port": int,
-    "amqps_port": int,
-    "http_port": int,
-    "https_port": int,
-    "key": str,
-    "stores": int,
-    "certificate": Path,
-    "certificate_key": Path,
-    "allow_plain": bool,
-}
-
-
-def _from_toml(document: dict[str, Any]) -> Settings:
-    settings = Settings()
-    for name, value in document.items():
-        if name == "queues":
-            settings.queues = [declared.queue(dict(item)) for item in value]
-        elif name == "topics":
-            settings.topics = [declared.topic(dict(item)) for item in value]
-        elif name == "policies":
-            settings.policies = [_policy(dict(item)) for item in value]
-        elif name in _TOML_SETTINGS:
-            setattr(settings, name, exactly(_TOML_SETTINGS[name], name, value))
-        else:
-            raise ValueError(f"unknown setting '{name}'")
-    return settings
-
-
-_RIGHTS = {"Listen": Rights.LISTEN, "Send": Rights.SEND, "Manage": Rights.ALL}
-
-
-def _policy(item: dict[str, Any]) -> Policy:
-    """A policy from Name, Rights and, if given, PrimaryKey and SecondaryKey."""
-    name, rights = item.pop("Name"), item.pop("Rights")
-    primary_key, secondary_key = item.pop("PrimaryKey", None), item.pop("SecondaryKey", None)
-    if item:
-        raise ValueError(f"policy '{name}' has the unknown property '{next(iter(item))}'")
-    unknown = [right for right in rights if right not in _RIGHTS]
-    if unknown or not rights:
-        raise ValueError(f"policy '{name}' needs Rights out of {', '.join(_RIGHTS)}")
-    granted = Rights(0)
-    for right in rights:
-        granted |= _RIGHTS[right]
-    return Policy(name, granted, primary_key, secondary_key)
-
-
-def _from_emulator(document: dict[str, Any]) -> Settings:
-    """The official emulator's file: one namespace with queues and topics."""
-    namespaces = document.get("UserConfig", {}).get("Namespaces", [])
-    if len(namespaces) != 1:
-        raise ValueError("exactly one namespace is expected")
-    namespace = namespaces[0]
-    queues = [declared.queue({"Name": q["Name"], **q.get("Properties", {})}) for q in namespace.get("Queues", [])]
-    topics = [declared.emulated_topic(item) for item in namespace.get("Topics", [])]
-    return Settings(namespace=namespace.get("Name", "twinbus"), queues=queues, topics=topics)

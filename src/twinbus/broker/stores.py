@@ -1,55 +1,105 @@
 """Messaging stores as the event loop sees them: commands go to a store's thread, finished ones come back in one call.
 
-Implements the entities' ports; what a commit does is the store's business, and when things expire the store says.
+A store can be taken down and brought up, and goes down by itself when its disk fails or does not answer; who waits is
+told at once. What a commit does is the store's business, and when things expire the store says.
 """
 
 from __future__ import annotations
 
 import asyncio
+import copy
+import logging
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
+from twinbus.broker.opened import Audience, OpenStore, StoreState
 from twinbus.model.clock import Clock
-from twinbus.model.errors import BusError
+from twinbus.model.errors import BusError, Fault
 from twinbus.sql.group import GroupCommit
 from twinbus.store.catalog import CatalogFile, EntityRow
-from twinbus.store.commands import Acquire, Command, Hints, Publish, Send, Sweep
-from twinbus.store.sqlite import SqliteStore
+from twinbus.store.commands import Acquire, Command, Hints, Publish, Record, Send, Sweep
+
+_log = logging.getLogger(__name__)
 
 SWEEP_INTERVAL_S = 0.1
+STALL_S = 10.0  # A commit that takes longer makes its store hang.
+CLOSE_S = 3.0  # So long a stop waits for a disk.
 C = TypeVar("C", bound=Command)
+T = TypeVar("T")
 
 
 class StoreShell:
-    """One store with its thread."""
+    """One store with its thread. It is down until `start` or `bring_up` has opened it."""
 
     def __init__(
-        self, store: SqliteStore, clock: Clock, hinted: Callable[[Hints], None], flush: Callable[[], None]
+        self,
+        number: int,
+        open_store: Callable[[], OpenStore],
+        clock: Clock,
+        audience: Audience,
+        *,
+        stall_s: float | None = None,
+        retry_s: float | None = None,
     ) -> None:
+        """With `retry_s`, a failed store is opened anew by itself, so often until it succeeds."""
+        self.number = number
+        self.state = StoreState.DOWN
+        self.reason = "It was not opened yet."
+        self.since_ms = clock.now_ms()
+        self.held: list[int] = []  # The entities that it held when it was opened.
         self._loop = asyncio.get_running_loop()
-        self._store = store
+        self._open_store = open_store
         self._clock = clock
-        self._hinted = hinted
-        self._flush = flush  # Called once per commit, when everything that it changed has been told.
+        self._audience = audience
+        self._stall_s = STALL_S if stall_s is None else stall_s
+        self._retry_s = retry_s
+        self._tried_at_s = 0.0
         self._sweeping = False
-        self._group: GroupCommit[Command, Hints] = GroupCommit(
-            store, clock, self._loop.call_soon_threadsafe, self._committed, Hints, f"store-{store.number}"
-        )
+        self._store: OpenStore | None = None
+        self._group: GroupCommit[Command, Hints] | None = None
+        self._closed: asyncio.Future[None] | None = None  # Done when the file is released.
+        self._stalled = (0, 0.0)  # The commit under way, and since when it is known.
+        self._synced_before = 0
+        self._taken_down: str | None = None  # Why an operator wants it down.
+        self._changing = asyncio.Lock()  # Held while the file is being opened or closed.
+        self._tasks: set[asyncio.Task[None]] = set()
         self._timer = self._loop.call_later(SWEEP_INTERVAL_S, self._tick)
+
+    @property
+    def state_name(self) -> str:
+        """Its state in a word: one that is up may be full."""
+        if self.is_available and self._store is not None and self._store.is_full:
+            return "full"
+        return self.state.value
+
+    # What the entities see
+
+    @property
+    def is_available(self) -> bool:
+        """Whether it takes commands."""
+        return self._is_up
+
+    @property
+    def _is_up(self) -> bool:
+        return self.state is StoreState.UP
 
     @property
     def synced_commits(self) -> int:
         """Commits that waited for the disk."""
-        return self._store.synced_commits
+        return self._synced_before + (self._store.synced_commits if self._store is not None else 0)
 
     @property
     def pending_bytes(self) -> int:
         """Bytes of messages that wait for a commit."""
-        return self._group.pending_bytes
+        return 0 if self._group is None else self._group.pending_bytes
 
     def submit(self, command: Command) -> None:
-        """Queue a command for the next commit; a store that is closing refuses it."""
+        """Queue a command for the next commit; a store that is not up refuses it."""
+        if self._group is None or self.state is not StoreState.UP:
+            self._refuse_soon(command, self.error())
+            return
         messages, size = 1, 0
         if isinstance(command, Send):
             messages = sum(map(len, command.units))
@@ -61,38 +111,226 @@ class StoreShell:
             messages = command.limit
         try:
             self._group.submit(command, messages, size)
-        except BusError as error:
-            command.error = error
-            if command.done is not None:
-                self._loop.call_soon(command.done, command)
+        except BusError:
+            self._refuse_soon(command, self.error())
 
-    async def call(self, command: C) -> C:
-        """Submit a command and wait until it is durable; raises its error."""
-        future: asyncio.Future[None] = self._loop.create_future()
+    def _refuse_soon(self, command: Command, error: BusError) -> None:
+        """Never at once: whoever submits is not prepared for the answer yet."""
+        command.error = error
+        if command.done is not None:
+            self._loop.call_soon(self._answer, command)
 
-        def finished(_: Command) -> None:
-            if not future.done():  # The caller may have been cancelled.
-                future.set_result(None)
+    def _answer(self, command: Command) -> None:
+        assert command.done is not None
+        command.done(command)
+        self._audience.flush()
+
+    def call(self, command: C) -> asyncio.Future[C]:
+        """Submit a command at once; whoever waits has it when it is durable, or its error is raised."""
+        future: asyncio.Future[C] = self._loop.create_future()
+
+        def finished(answered: Command) -> None:
+            if future.done():
+                return  # The caller was cancelled.
+            if answered.error is not None:
+                future.set_exception(answered.error)
+            else:
+                future.set_result(command)
 
         command.done = finished
         self.submit(command)
-        await future
-        if command.error is not None:
-            raise command.error
-        return command
+        return future
+
+    def error(self, *, definite: bool = True) -> BusError:
+        """What commands are answered while the store is not up; those that it had begun may have been done."""
+        text = f"Messaging store {self.number} is {self.state.value}: {self.reason}"
+        return BusError(Fault.STORE_UNAVAILABLE, text, definite=definite)
+
+    # Coming and going
+
+    async def start(self) -> None:
+        """Open it when the broker starts. One that cannot be read is failed; one that must not be used is refused."""
+        async with self._changing:
+            try:
+                await self._open()
+            except BusError as error:
+                if error.fault is not Fault.STORE_UNAVAILABLE:
+                    raise
+                _log.error("store %d could not be opened, its entities are not available: %s", self.number, error.text)
+
+    async def bring_up(self) -> None:
+        """Open it anew, as a start does; does nothing to one that is up. Raises why it cannot be had."""
+        if self.state is StoreState.UP:
+            return
+        if self.state is StoreState.HANGING:
+            self._taken_down = None
+            raise BusError(
+                Fault.STORE_UNAVAILABLE,
+                f"Messaging store {self.number} is hanging: it comes back by itself when its disk answers.",
+            )
+        async with self._changing:
+            if not self._is_up:
+                self._taken_down = None
+                await self._open()
+                self._audience.store_returned(self.number, self.held)
+                self._audience.flush()
+                _log.warning("store %d is up", self.number)
+
+    async def take_down(self, reason: str) -> None:
+        """Finish what was submitted and release the file; until it is brought up, commands are refused."""
+        async with self._changing:
+            self._taken_down = reason
+            if self.state is StoreState.HANGING:
+                return  # The file is released when the disk answers.
+            lost = self._is_up
+            self._become(StoreState.DOWN, reason)
+            if not lost:
+                return
+            _log.warning("store %d is taken down: %s", self.number, reason)
+            assert self._group is not None
+            assert self._closed is not None
+            self._group.end()
+            self._tell_lost()
+            await asyncio.wait([self._closed], timeout=self._stall_s)
+
+    async def _open(self) -> None:
+        self._tried_at_s = self._loop.time()
+        try:
+            if self._closed is not None and not (await asyncio.wait([self._closed], timeout=self._stall_s))[0]:
+                raise BusError(Fault.STORE_UNAVAILABLE, "its file has not been released yet.")
+            store = await self._on_thread(self._open_store)
+        except Exception as problem:
+            error = problem if isinstance(problem, BusError) else _unreadable(problem)
+            self._become(StoreState.FAILED, error.text)
+            raise error from None
+        self._store = store
+        self.held = store.entities()
+        self._sweeping = False
+        self._stalled = (0, 0.0)
+        self._closed = closed = self._loop.create_future()
+        self._group = GroupCommit(
+            store,
+            self._clock,
+            self._loop.call_soon_threadsafe,
+            self._committed,
+            Hints,
+            f"store-{self.number}",
+            lambda: self._released(store, closed),
+        )
+        self._become(StoreState.UP, "")
+
+    def _released(self, store: OpenStore, closed: asyncio.Future[None]) -> None:
+        """The thread has closed the file."""
+        self._synced_before += store.synced_commits
+        self._store = self._group = None
+        if not closed.done():
+            closed.set_result(None)
+        if self.state is not StoreState.HANGING:
+            return
+        if self._taken_down is not None:
+            self._become(StoreState.DOWN, self._taken_down)
+        else:
+            _log.warning("store %d: the disk has answered", self.number)
+            self._become(StoreState.FAILED, "Its disk has answered, and it is being opened anew.")
+            self._try_again()
+
+    def _try_again(self) -> None:
+        self._tried_at_s = self._loop.time()
+        task = self._loop.create_task(self._bring_up_quietly())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _bring_up_quietly(self) -> None:
+        try:
+            await self.bring_up()
+        except BusError as error:
+            _log.error("store %d could not be opened: %s", self.number, error.text)
+
+    def _on_thread(self, work: Callable[[], T]) -> asyncio.Future[T]:
+        """Run something that may wait for a disk on a thread that does not keep the process from ending."""
+        future: asyncio.Future[T] = self._loop.create_future()
+
+        def run() -> None:
+            try:
+                result = work()
+            except BaseException as problem:
+                self._loop.call_soon_threadsafe(_fail, future, problem)
+            else:
+                self._loop.call_soon_threadsafe(_finish, future, result)
+
+        threading.Thread(target=run, name=f"store-{self.number}-open", daemon=True).start()
+        return future
+
+    def _become(self, state: StoreState, reason: str) -> None:
+        if state is not self.state:
+            self.since_ms = self._clock.now_ms()
+        self.state, self.reason = state, reason
+
+    def _tell_lost(self) -> None:
+        self._audience.store_lost(self.number, self.error())
+        self._audience.flush()
+
+    def _lose(self, state: StoreState, reason: str) -> None:
+        """Nobody waits for this store any longer: refuse what was submitted, and tell everybody."""
+        assert self._group is not None
+        was_up = self._is_up
+        self._become(state, reason)
+        begun, waiting = self._group.abandon()
+        for commands, error in ((begun, self.error(definite=False)), (waiting, self.error())):
+            for command in commands:
+                if command.done is not None:
+                    # A copy, because a commit that hangs may still write into the command.
+                    answered = copy.copy(command)
+                    answered.error = error
+                    command.done(answered)
+        if was_up:
+            self._tell_lost()
+
+    # The thread's answers, and time
 
     def _committed(self, commands: list[Command], hints: Hints) -> None:
         for command in commands:
             if command.done is not None:
-                command.done(command)
-        self._hinted(hints)
-        self._flush()
+                try:
+                    command.done(command)
+                except Exception:  # A defect in one answer must not keep the others from theirs.
+                    _log.exception("store %d: the answer to a %s failed", self.number, type(command).__name__)
+        self._audience.hinted(hints)
+        self._audience.flush()
+        self._look_for_failure()
+
+    def _look_for_failure(self) -> None:
+        failure = self._store.failure if self._store is not None else None
+        if failure is not None and self._is_up:
+            self._lose(StoreState.FAILED, failure.text)
 
     def _tick(self) -> None:
-        due = self._store.due_at_ms()
-        if not self._sweeping and due is not None and due <= self._clock.now_ms():
-            self._sweep()
         self._timer = self._loop.call_later(SWEEP_INTERVAL_S, self._tick)
+        if self._group is not None:
+            self._look_for_stall(self._group)
+        if self._is_up and self._store is not None:
+            self._look_for_failure()
+            due = self._store.due_at_ms()
+            if not self._sweeping and due is not None and due <= self._clock.now_ms():
+                self._sweep()
+            elif self._store.is_full:
+                self.submit(Record(queue=0, notes=[]))  # With each commit it looks whether there is room again.
+        elif self._is_to_be_tried():
+            self._try_again()
+
+    def _is_to_be_tried(self) -> bool:
+        if self.state is not StoreState.FAILED or self._retry_s is None or self._changing.locked():
+            return False
+        return self._loop.time() - self._tried_at_s >= self._retry_s
+
+    def _look_for_stall(self, group: GroupCommit[Command, Hints]) -> None:
+        """Real time: a movable clock says nothing about a disk."""
+        under_way, now_s = group.commit_under_way, self._loop.time()
+        if under_way != self._stalled[0]:
+            self._stalled = (under_way, now_s)
+        elif under_way and now_s - self._stalled[1] >= self._stall_s and self.state is not StoreState.HANGING:
+            _log.critical("store %d hangs: its disk has not answered for %.1f s", self.number, self._stall_s)
+            self._lose(StoreState.HANGING, f"its disk has not answered for {self._stall_s:g} s.")
 
     def _sweep(self) -> None:
         self._sweeping = True
@@ -104,9 +342,30 @@ class StoreShell:
             self._sweep()
 
     async def close(self) -> None:
-        """Finish what was submitted and release the file."""
+        """Finish what was submitted and release the file; a disk that does not answer is not waited for."""
         self._timer.cancel()
-        await self._loop.run_in_executor(None, self._group.close)
+        for task in self._tasks:
+            task.cancel()
+        if self._group is not None and self._closed is not None:
+            if self.state is not StoreState.HANGING:
+                self._group.end()
+            done, _ = await asyncio.wait([self._closed], timeout=CLOSE_S)
+            if not done:
+                _log.error("store %d: the disk does not answer, its file is left as it is", self.number)
+
+
+def _unreadable(problem: Exception) -> BusError:
+    return BusError(Fault.STORE_UNAVAILABLE, f"The messaging store could not be opened: {problem}")
+
+
+def _finish(future: asyncio.Future[T], result: T) -> None:
+    if not future.done():
+        future.set_result(result)
+
+
+def _fail(future: asyncio.Future[T], problem: BaseException) -> None:
+    if not future.done():
+        future.set_exception(problem)
 
 
 class CatalogShell:
@@ -115,6 +374,10 @@ class CatalogShell:
     def __init__(self, file: CatalogFile) -> None:
         self._file = file
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="catalog")
+
+    async def take_ids(self, count: int) -> int:
+        """Numbers for new entities."""
+        return await asyncio.get_running_loop().run_in_executor(self._executor, self._file.take_ids, count)
 
     async def put(self, row: EntityRow) -> None:
         """Store or replace an entity's row."""

@@ -1,0 +1,208 @@
+"""One namespace of the process from opening to closing: what the settings declare in it, and what it does by itself.
+
+Where it is kept is `opening`'s business, doors and signals are `process`', and what the entities do is theirs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import logging
+import os
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+from typing import Any
+
+from twinbus import __version__
+from twinbus.admin.metrics import Labels
+from twinbus.broker.clock import MovableClock, SystemClock
+from twinbus.broker.declared import Policy, destinations_first
+from twinbus.broker.opened import STORE_STATES
+from twinbus.broker.opening import data_of
+from twinbus.broker.settings import ROOT_POLICY, NamespaceSettings
+from twinbus.broker.stores import StoreShell
+from twinbus.entities.namespace import Namespace
+from twinbus.model.clock import Clock
+from twinbus.model.errors import BusError
+from twinbus.model.security import AuthorizationRule, Rights
+from twinbus.store.commands import Hints, Sweep
+
+NOTES_INTERVAL_S = 0.5
+IDLE_CHECK_S = 5.0
+
+log = logging.getLogger("twinbus.broker")
+
+
+def new_key() -> str:
+    """A 256-bit key as text."""
+    return base64.b64encode(os.urandom(32)).decode()
+
+
+class Hosted:
+    """A namespace of this process."""
+
+    def __init__(
+        self, settings: NamespaceSettings, clock: SystemClock | MovableClock, flush: Callable[[], None]
+    ) -> None:
+        """`flush` is called after each commit, when everything that it changed has been told."""
+        self.settings = settings
+        self.flush = flush
+        self.data = data_of(settings, clock, self)
+        self.namespace: Namespace
+        self._opened = AsyncExitStack()  # What must be closed again, also when opening fails halfway.
+        self._opened.push_async_callback(self.data.close)
+        self._timer: asyncio.TimerHandle | None = None
+        self._idle_checks: asyncio.Task[None] | None = None
+        self._is_open = False  # Before, nobody is there who could wait for a store.
+
+    @property
+    def clock(self) -> Clock:
+        """The namespace's clock."""
+        return self.data.clock
+
+    @property
+    def stores(self) -> Sequence[StoreShell]:
+        """The namespace's messaging stores."""
+        return self.data.stores
+
+    async def open(self) -> None:
+        """Open the data and make what the settings declare; after a failure, `close` releases what was opened."""
+        self.namespace = await self.data.open()
+        self._is_open = True
+        self._opened.callback(self.namespace.flush_notes)
+        await self._ensure_policies()
+        await self._ensure_entities()
+        await self.data.started()
+
+    def begin(self) -> None:
+        """Do by itself what has to be done from time to time."""
+        self._flush_notes()
+        self._idle_checks = asyncio.create_task(self._delete_idle())
+
+    def end(self) -> None:
+        """Do nothing by itself any more."""
+        if self._idle_checks is not None:
+            self._idle_checks.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
+
+    async def close(self) -> None:
+        """Finish commits and release the files."""
+        self.end()
+        await self._opened.aclose()
+
+    # What the stores tell
+
+    def hinted(self, hints: Hints) -> None:
+        """A commit may have made something possible."""
+        if self._is_open:
+            self.namespace.hinted(hints)
+
+    def store_lost(self, number: int, error: BusError) -> None:
+        """A store takes no more commands, and all its locks are gone: everyone who waits there learns it."""
+        if self._is_open:
+            self.namespace.store_lost(number, error)
+
+    def store_returned(self, number: int, held: list[int]) -> None:
+        """A store takes commands again, and its messages are delivered."""
+        if self._is_open:
+            self.namespace.store_returned(number, held)
+
+    async def _ensure_policies(self) -> None:
+        """Policies that the settings name; what they leave open, above all a key, is made once and kept."""
+        rules = {rule.name: rule for rule in self.namespace.rules}
+        for policy in (Policy(ROOT_POLICY, Rights.ALL, self.settings.key), *self.settings.policies):
+            known = rules.get(policy.name)
+            primary_key = policy.primary_key or (known.primary_key if known else new_key())
+            secondary_key = policy.secondary_key or (known.secondary_key if known else new_key())
+            rules[policy.name] = AuthorizationRule(policy.name, primary_key, secondary_key, policy.rights)
+        if tuple(rules.values()) != self.namespace.rules:
+            await self.namespace.set_rules(list(rules.values()))
+
+    async def _ensure_entities(self) -> None:
+        """What the settings declare and the namespace lacks; what is there is left as it is."""
+        namespace = self.namespace
+        for topic in self.settings.topics:
+            if namespace.find(topic.description.name) is None:
+                await namespace.create_topic(topic.description)
+        for description in destinations_first(self.settings.queues):
+            if namespace.find(description.name) is None:
+                await namespace.create_queue(description)
+        for topic in self.settings.topics:
+            for subscription in topic.subscriptions:
+                if namespace.find(subscription.description.path) is None:
+                    await namespace.create_subscription(subscription.description, subscription.rules)
+
+    def _flush_notes(self) -> None:
+        self.namespace.flush_notes()
+        self.namespace.forwarding.retry()
+        self._timer = asyncio.get_running_loop().call_later(NOTES_INTERVAL_S, self._flush_notes)
+
+    async def _delete_idle(self) -> None:
+        while True:
+            await asyncio.sleep(IDLE_CHECK_S)
+            try:
+                await self.namespace.delete_idle()
+            except Exception:
+                # A store that is down must not end the checks for good.
+                log.exception("idle entities of '%s' could not be deleted", self.settings.name)
+
+    # What an operator can ask
+
+    @property
+    def controls(self) -> list[StoreShell]:
+        """The messaging stores."""
+        return list(self.stores)
+
+    @property
+    def test_clock(self) -> MovableClock | None:
+        """The clock, if it can be moved."""
+        return self.clock if isinstance(self.clock, MovableClock) else None
+
+    def describe(self) -> dict[str, Any]:
+        """What is known of the namespace beside its entities."""
+        return {"datacenter": self.settings.datacenter, "version": __version__, **self.data.describe()}
+
+    async def reset(self) -> None:
+        """Delete all entities, and make again what the settings declare; a clock that was moved is right again."""
+        await self.namespace.delete_all()
+        if self.test_clock is not None:
+            await self.catch_up()  # What the stores still have to free is due by the time that was.
+            self.test_clock.return_to_real()
+        await self._ensure_entities()
+
+    async def catch_up(self) -> None:
+        """Do what has become due because the clock was moved, rather than with the next tick."""
+        for store in self.stores:
+            while store.is_available and (await store.call(Sweep(queue=0))).result:
+                pass
+        await self.namespace.delete_idle()
+
+    # What is told about it
+
+    def store_metrics(self) -> dict[str, dict[Labels, int]]:
+        """Numbers of each messaging store, for the metrics page."""
+        up: dict[Labels, int] = {}
+        states: dict[Labels, int] = {}
+        for store in self.stores:
+            labels = (("namespace", self.settings.name), ("store", str(store.number)))
+            up[labels] = int(store.is_available)
+            states |= {(*labels, ("state", state)): int(store.state_name == state) for state in STORE_STATES}
+        return {"store_up": up, "store_state": states}
+
+    def counters(self) -> dict[str, int]:
+        """Plain numbers for the metrics page."""
+        return {
+            "synced_commits_total": sum(store.synced_commits for store in self.stores),
+            "pending_bytes": sum(store.pending_bytes for store in self.stores),
+            "queues": len(self.namespace.queues()),
+            "topics": len(self.namespace.topics()),
+        }
+
+    def connection_strings(self, host: str, amqp_port: int | None) -> dict[str, str]:
+        """What applications need, ready to paste, by policy; without a port for plain text they use TLS."""
+        port, mark = ("", "") if amqp_port is None else (f":{amqp_port}", ";UseDevelopmentEmulator=true")
+        return {
+            rule.name: f"Endpoint=sb://{host}{port};SharedAccessKeyName={rule.name};SharedAccessKey={rule.primary_key}{mark}"
+            for rule in self.namespace.rules
+        }
