@@ -20,10 +20,10 @@ TESTS = Path(__file__).parent
 BUDGET_S = {
     "unit": 60,
     "fuzz": 60,
-    "contract": 90,
+    "contract": 180,
     "compat": 660,
-    "faults": 300,
-    "pair": 180,
+    "faults": 420,
+    "pair": 240,
 }
 
 # A slow example on a busy machine is no failure: the budgets above are what counts.
