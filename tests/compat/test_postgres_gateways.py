@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 import time
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -14,7 +16,7 @@ import pytest
 import pytest_asyncio
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 
-from faults.load import Load, body_of, contradictions, message, read
+from faults.load import Load, body_of, contradictions, message, noticed, read
 from faults.remains import look_at_all
 from support.broker import BrokerProcess, HttpError, free_ports, wait_for
 from support.gateways import Gateways, new_database
@@ -214,6 +216,21 @@ class TestChanges:
             await (await there.sender(queue)).send([message("m")])
             assert first.count(queue) == 1
 
+    async def test_what_was_made_while_a_gateway_slept_is_there_when_it_wakes(
+        self, first: BrokerProcess, second: BrokerProcess
+    ) -> None:
+        assert second.process is not None
+        second.process.send_signal(signal.SIGSTOP)
+        try:
+            began_s = time.monotonic()
+            queue = await asyncio.to_thread(first.create_queue, "made-meanwhile")
+            assert time.monotonic() - began_s < 3  # One that does not answer is not waited for.
+        finally:
+            second.process.send_signal(signal.SIGCONT)
+        async with connect(second.connection_string()) as there:
+            await (await there.sender(queue)).send([message("m")])
+        assert first.count(queue) == 1
+
     def test_of_two_gateways_that_make_one_name_one_is_refused(
         self, first: BrokerProcess, second: BrokerProcess
     ) -> None:
@@ -347,25 +364,34 @@ async def progress(load: Load, amount: int, stall_s: float = 20.0) -> None:
 
 @pytest.mark.timeout(120)
 async def test_a_killed_gateway_loses_nothing_and_its_locks_expire(postgres: PostgresServer, tmp_path: Path) -> None:
-    config = f'[[queues]]\nName = "plain"\n{SHORT}[[queues]]\nName = "sessions"\nRequiresSession = true\n{PATIENT}'
+    config = (
+        f'[[queues]]\nName = "plain"\n{SHORT}[[queues]]\nName = "held"\n{SHORT}'
+        f'[[queues]]\nName = "sessions"\nRequiresSession = true\n{PATIENT}'
+    )
     both = Gateways(tmp_path, [new_database(postgres)], config=config, log_level="warning")
     with both:
         doomed, other = both.members
         loads = [Load(member.connection_string(), Random(7)) for member in both.members]
         loads[0].plain("plain")
         loads[1].sessions("sessions", SESSIONS)
+        await progress(loads[0], 300)
         async with connect(doomed.connection_string()) as connection:
-            await (await connection.sender("plain")).send([message(f"held {n}") for n in range(0)])
-            await progress(loads[0], 300)
+            await (await connection.sender("held")).send([message(f"held {n}") for n in range(3)])
+            assert len(await taken(await connection.receiver("held", credit=0), 3)) == 3
             await asyncio.to_thread(doomed.kill)
-        killed_at_s = time.monotonic()
-        await progress(loads[1], 200)  # The other one goes on as if nothing had happened.
-        print(f"the other gateway went on {1000 * (time.monotonic() - killed_at_s):.0f} ms after the kill")
+            killed_at_s = time.monotonic()
+            await noticed(connection)
+        await progress(loads[1], 200)
+        print(f"the other gateway did 200 more things within {1000 * (time.monotonic() - killed_at_s):.0f} ms")
+        async with connect(other.connection_string()) as connection:
+            again = await taken(await connection.receiver("held", credit=0), 3, 8)
+            assert again == {f"held {n}": 1 for n in range(3)}
+            assert 3 < time.monotonic() - killed_at_s < 8
         await loads[1].stop()
-        doomed.start(20)
+        await asyncio.to_thread(doomed.start, 20)
         await progress(loads[0], 300)
         await loads[0].stop()
-        await asyncio.sleep(6)  # The longest that a lock of the dead can last.
+        await asyncio.sleep(5)  # What the load's receivers held when they were stopped.
         await asyncio.to_thread(judge, other, *loads)
         assert both.stop() == 0
     assert "Traceback" not in both.log, both.log[-8000:]
@@ -389,12 +415,14 @@ async def test_gateways_find_their_way_back_after_a_restart_of_the_database(tmp_
                 restarted_at_s = time.monotonic()
                 await progress(load, 50)
                 print(f"served again {1000 * (time.monotonic() - restarted_at_s):.0f} ms after the database")
-            both.create_queue("made-afterwards")
+            # Each gateway notices by itself that the database is back; one of them may need a second more.
+            for number, member in enumerate(both.members):
+                wait_for(partial(is_made, member, f"made-afterwards-{number}"), "a queue can be made again")
             await progress(load, 200)
             await load.stop()
             assert contradictions(load) == []
             for member in both.members:
-                wait_for(lambda member=member: member.queue("made-afterwards") != {}, "the queue is known")
+                assert {member.queue(f"made-afterwards-{number}")["Status"] for number in range(2)} == {"Active"}
             both.stop()
             both.start()
             await asyncio.to_thread(judge, both, load)
@@ -402,6 +430,14 @@ async def test_gateways_find_their_way_back_after_a_restart_of_the_database(tmp_
         both.kill()
         postgres.remove()
     assert "Traceback" not in both.log, both.log[-8000:]
+
+
+def is_made(broker: BrokerProcess, queue: str) -> bool:
+    try:
+        broker.create_queue(queue)
+    except HttpError as refused:
+        return refused.status == 409  # An attempt whose answer was not known had succeeded.
+    return True
 
 
 def judge(broker: BrokerProcess, *loads: Load) -> None:
@@ -412,12 +448,16 @@ def judge(broker: BrokerProcess, *loads: Load) -> None:
         assert contradictions(load) == []
 
 
-def test_a_database_that_loses_what_it_acknowledged_is_refused(tmp_path: Path) -> None:
+def test_a_database_that_loses_what_it_acknowledged_is_refused(postgres: PostgresServer, tmp_path: Path) -> None:
     careless = PostgresServer(fsync="off").start()
+    good = new_database(postgres)
     try:
-        broker = BrokerProcess(tmp_path, options=("--store", careless.connection_url))
-        with pytest.raises(AssertionError, match="fsync is off"):
-            broker.start()
+        for stores in ([careless.connection_url], [good, careless.connection_url]):
+            options = tuple(word for store in stores for word in ("--store", store))
+            broker = BrokerProcess(tmp_path / str(len(stores)), options=options)
+            with pytest.raises(AssertionError, match="fsync is off"):
+                broker.start()
+            assert "Traceback" not in broker.log
     finally:
         careless.remove()
 

@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import apsw
+import psycopg
 import pytest
 from azure.core.exceptions import HttpResponseError
 from azure.servicebus import ServiceBusMessage, ServiceBusReceivedMessage, ServiceBusSubQueue
@@ -13,6 +14,7 @@ from azure.servicebus.exceptions import ServiceBusError
 from azure.servicebus.management import EntityStatus
 
 from support.broker import BrokerProcess
+from support.gateways import Gateways
 from support.sdk import Bus, both, nothing_comes, receive, receive_one
 from support.topics import Topics, bodies, receiver, refusals, send, taken_by
 
@@ -58,6 +60,11 @@ class Queues:
 
     def store_of(self, name: str) -> int:
         """The store on which an entity lies, from the catalog."""
+        if isinstance(self._broker, Gateways):
+            with psycopg.connect(self._broker.stores[0]) as database:
+                row = database.execute("SELECT store FROM twinbus_compat.entity WHERE name = %s", (name,)).fetchone()
+            assert row is not None
+            return int(row[0])
         catalog = apsw.Connection(str(self._broker.data / "catalog.db"), flags=apsw.SQLITE_OPEN_READONLY)
         try:
             return int(catalog.execute("SELECT store FROM entity WHERE name = ?", (name,)).get)

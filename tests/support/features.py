@@ -18,9 +18,13 @@ COMPAT = ROOT / "tests" / "compat"
 PAGE = ROOT / "docs" / "compatibility.md"
 
 PYTHON, JAVASCRIPT, AMQP, HTTP, OURS = "azure-servicebus", "@azure/service-bus", "any AMQP 1.0", "HTTP", "twinbus"
-CLIENTS = (PYTHON, JAVASCRIPT, AMQP, HTTP, OURS)
+HYBRID = "hyco-https, hyco-ws"
+CLIENTS = (PYTHON, JAVASCRIPT, AMQP, HTTP, HYBRID, OURS)
 # Whose behaviour a module judges, by a word of its name; the official Python client's if there is none of these.
 _WORDS = {"javascript": JAVASCRIPT, "proton": AMQP, "rest": HTTP, "cli": OURS, "client": OURS, "config": OURS}
+_WORDS |= {"clients": OURS, "relay": HTTP}
+# One module has two of the words, and means a third client.
+_MODULES = {"test_relay_javascript": HYBRID}
 # Tests about the tests, which show nothing of the broker.
 _OF_THEMSELVES = {"test_every_file_is_run_and_no_name_is_used_twice", "test_node_ends_when_its_tests_do"}
 # One test stands for all those in files of node's own; which file shows what, the module says in this table.
@@ -32,8 +36,8 @@ HEAD = """\
 Made by `make compatibility` from the tests in `tests/compat`: each line is a test that `make test` runs against a
 broker process. What is not here was not tried. The columns are the clients, none of which was changed for it:
 `azure-servicebus` (Python, its blocking and its asynchronous flavour), `@azure/service-bus` (JavaScript), an AMQP 1.0
-client that knows nothing of Service Bus (Apache Qpid Proton), plain HTTP requests, and our own commands and client
-library.
+client that knows nothing of Service Bus (Apache Qpid Proton), plain HTTP requests and WebSockets, the published clients
+of Hybrid Connections (JavaScript), and our own commands and client libraries.
 """
 
 
@@ -66,6 +70,7 @@ def shown_by(path: Path) -> Iterator[Shown]:
     """What the tests of one file show; a test that does not say of which feature is refused."""
     module = ast.parse(path.read_text(), path.name)
     client = next((who for word, who in _WORDS.items() if word in path.stem.split("_")), PYTHON)
+    client = _MODULES.get(path.stem, client)
     assigned = {
         target.id: node.value
         for node in module.body

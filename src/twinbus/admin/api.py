@@ -10,10 +10,12 @@ import json
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
+from twinbus.admin.asked import Asked, Document
 from twinbus.admin.clients import ClientRecords
 from twinbus.admin.faults import Answer, HttpError
+from twinbus.admin.hybrids import HybridRoutes, Relay
 from twinbus.entities import purging, redriving
 from twinbus.entities.namespace import Namespace
 from twinbus.entities.subscription import Subscription
@@ -28,8 +30,6 @@ PREFIX = "/$api/"
 ORIGIN = Origin("http", "api")
 REASON_CHARS_MAX = 200
 ADVANCE_MS_MAX = 100 * 365 * 24 * 3600 * 1000
-
-Document = dict[str, Any]
 
 _RECORD = r"clients/([A-Za-z0-9._-]{1,100})"
 
@@ -114,17 +114,10 @@ class Upkeep(Protocol):
         ...
 
 
-class Asked(NamedTuple):
-    """One request: the parts of its path that the route leaves open, and its body."""
-
-    open: tuple[str, ...]
-    body: Document
-
-
 class Api:
     """The JSON API of one namespace."""
 
-    def __init__(self, namespace: Namespace, upkeep: Upkeep, clock: Clock) -> None:
+    def __init__(self, namespace: Namespace, upkeep: Upkeep, clock: Clock, relay: Relay | None = None) -> None:
         """`clock` is the machine's; the namespace's own may have been moved."""
         self._namespace = namespace
         self._clients = ClientRecords(clock.now_ms, _instant)
@@ -143,6 +136,7 @@ class Api:
             ("GET", "clients"): self._all_clients,
             ("PUT", _RECORD): self._put_client,
             ("DELETE", _RECORD): self._remove_client,
+            **HybridRoutes(namespace, relay).routes,
         }
 
     @staticmethod
@@ -183,6 +177,7 @@ class Api:
                 "queues": queues,
                 "topics": topics,
                 "subscriptions": sum(isinstance(entity, Subscription) for entity in entities),
+                "hybrid_connections": len(namespace.hybrids.all()),
             },
             "stores": self._store_documents(),
         }

@@ -21,6 +21,7 @@ from twinbus.admin import api, atom, paths
 from twinbus.admin.api import Upkeep
 from twinbus.admin.choosing import namespace_of
 from twinbus.admin.faults import ANSWERS, Answer, HttpError, error_document
+from twinbus.admin.hybrids import Relay
 from twinbus.admin.messages import Messages
 from twinbus.admin.metrics import CONTENT_TYPE, Counters, MetricsPage
 from twinbus.admin.paths import LISTS, Target, What
@@ -52,21 +53,26 @@ def make_app(
     routes: Mapping[str, Handler] | None = None,
     upkeep: Mapping[Namespace, Upkeep] | None = None,
     counters: Callable[[Namespace], Counter[str]] = lambda _: Counter(),
+    relay: Relay | None = None,
 ) -> web.Application:
     """The application for one port: probes, metrics, the Atom API of each namespace, and others' `routes`.
 
     `clock` is the one that tokens are made by; `counters` are where the messages of a namespace are counted.
+    `relay` answers the requests that are for a hybrid connection and not for an entity.
     """
     app = web.Application(client_max_size=BODY_BYTES_MAX)
     page = MetricsPage(metrics)
     doors = {
         namespace: _Door(
-            namespace, page, ready, random_bytes, clock, counters(namespace), (upkeep or {}).get(namespace)
+            namespace, page, ready, random_bytes, clock, counters(namespace), (upkeep or {}).get(namespace), relay
         )
         for namespace in (*hosting.namespaces, hosting.nobody)
     }
 
     async def answer(request: web.Request) -> web.StreamResponse:
+        relayed = None if relay is None else relay.answering(request)
+        if relayed is not None:
+            return await relayed
         return await doors[namespace_of(request, hosting, clock)].answer(request)
 
     for door in doors.values():
@@ -89,9 +95,10 @@ class _Door:
         clock: Clock,
         counters: Counter[str],
         upkeep: Upkeep | None = None,
+        relay: Relay | None = None,
     ) -> None:
         self._namespace = namespace
-        self._api = None if upkeep is None else api.Api(namespace, upkeep, clock)
+        self._api = None if upkeep is None else api.Api(namespace, upkeep, clock, relay)
         self._clock = clock  # Of those who make tokens; the namespace's own may have been moved.
         self._metrics = metrics
         self._ready = ready

@@ -18,6 +18,7 @@ from twinbus.broker.declared import names_once
 from twinbus.broker.lines import Lines, json_lines, toml_lines
 from twinbus.broker.reading import Findings, Problem, Section, read
 from twinbus.broker.settings import NamespaceSettings, Settings, SettingsError
+from twinbus.entities.hybrid import overlap
 from twinbus.model.entity import target_path
 
 T = TypeVar("T")
@@ -114,6 +115,10 @@ def _namespace(section: Section, name_key: str, findings: Findings) -> Namespace
         datacenter=given.get("datacenter", ""),
     )
     _fill(settings, section.sections("queues"), section.sections("topics"), findings)
+    hybrids = section.sections("hybrid_connections")
+    settings.hybrid_connections = _made(hybrids, declared.hybrid_connection, findings)
+    names_once(hybrids, "hybrid connection", findings)
+    _check_hybrids(hybrids, [*section.sections("queues"), *section.sections("topics")], findings)
     policies = section.sections("policies")
     names_once(policies, "policy", findings)
     settings.policies = _made(policies, declared.policy, findings)
@@ -144,6 +149,15 @@ def _fill(
     forwards = [(_name_of(queue), queue) for queue in queues]
     forwards += [(_name_of(topic), inner) for topic in topics for inner in topic.sections("subscriptions")]
     _check_forwards(forwards, {_name_of(section) for section in (*queues, *topics)}, findings)
+
+
+def _check_hybrids(hybrids: Sequence[Section], entities: Sequence[Section], findings: Findings) -> None:
+    """What lies below a hybrid connection is relayed, so that no queue or topic can be there."""
+    for section in hybrids:
+        other = next((entity for entity in entities if overlap(_name_of(section), _name_of(entity))), None)
+        if other is not None:
+            text = f"{section.where}the queue or topic '{_name_of(other)}' lies in the same place"
+            findings.add(section.path_of("Name"), text)
 
 
 def _name_of(section: Section) -> str:

@@ -15,12 +15,13 @@ from twinbus.broker.reading import Findings, Section
 from twinbus.broker.schema import Key
 from twinbus.model.entity import EntityStatus, QueueDescription, check_queue, target_path
 from twinbus.model.errors import BusError
+from twinbus.model.hybrid import HybridConnectionDescription, check_hybrid
 from twinbus.model.security import Rights
 from twinbus.model.topic import SubscriptionDescription, TopicDescription, check_subscription, check_topic
 from twinbus.rules.description import CorrelationFilter, Filter, RuleDescription, SqlAction, SqlFilter, TrueFilter
 from twinbus.rules.matching import compile_rule
 
-D = TypeVar("D", QueueDescription, TopicDescription, SubscriptionDescription)
+D = TypeVar("D", QueueDescription, TopicDescription, SubscriptionDescription, HybridConnectionDescription)
 _RIGHTS = {"Listen": Rights.LISTEN, "Send": Rights.SEND, "Manage": Rights.ALL}
 
 
@@ -53,6 +54,12 @@ class DeclaredTopic:
 def queue(section: Section, findings: Findings) -> QueueDescription | None:
     """A queue from its properties."""
     made = _described(section, schema.QUEUE.keys, QueueDescription, check_queue, findings)
+    return made if section.is_whole else None
+
+
+def hybrid_connection(section: Section, findings: Findings) -> HybridConnectionDescription | None:
+    """A hybrid connection from its properties."""
+    made = _described(section, schema.HYBRID_CONNECTION.keys, HybridConnectionDescription, check_hybrid, findings)
     return made if section.is_whole else None
 
 

@@ -128,6 +128,9 @@ class Hosted:
         for description in destinations_first(self.settings.queues):
             if namespace.find(description.name) is None:
                 await namespace.create_queue(description)
+        for hybrid in self.settings.hybrid_connections:
+            if namespace.hybrids.find(hybrid.name) is None:
+                await namespace.hybrids.create(hybrid)
         for topic in self.settings.topics:
             for subscription in topic.subscriptions:
                 if namespace.find(subscription.description.path) is None:
@@ -197,6 +200,7 @@ class Hosted:
             "pending_bytes": sum(store.pending_bytes for store in self.stores),
             "queues": len(self.namespace.queues()),
             "topics": len(self.namespace.topics()),
+            "hybrid_connections": len(self.namespace.hybrids.all()),
         }
 
     def connection_strings(self, host: str, amqp_port: int | None) -> dict[str, str]:

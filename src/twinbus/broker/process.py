@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 
 from aiohttp import web
+from aiohttp.typedefs import Handler
 
 from twinbus import __version__
 from twinbus.admin.app import make_app
@@ -26,6 +27,9 @@ from twinbus.entities.hosting import Hosting, nobodys
 from twinbus.gateway import websocket
 from twinbus.gateway.context import Context
 from twinbus.gateway.server import Gateway
+from twinbus.relay.door import PATH as RELAY_PATH
+from twinbus.relay.door import RelayDoor
+from twinbus.relay.limits import Limits as RelayLimits
 from twinbus.wire import view
 
 STDIN = 0
@@ -39,8 +43,9 @@ def new_id() -> str:
 class Broker:
     """Namespaces that are being served."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, relay_limits: RelayLimits | None = None) -> None:
         settings.check()
+        self._relay_limits = relay_limits
         self.settings = settings
         self.clock = SystemClock()
         self.is_ready = False
@@ -62,6 +67,7 @@ class Broker:
                 await hosted.open()
             self.hosting = Hosting([hosted.namespace for hosted in self.hosted], nobodys(self.clock, view))
             self.gateway = gateway = Gateway(self.hosting, self.clock, new_id, f"Twinbus {__version__}")
+            self.relay = RelayDoor(self.hosting, self.clock, limits=self._relay_limits)
             self._opened.push_async_callback(self._close_doors, gateway)
             await self._listen(gateway, tls)
         except BaseException:
@@ -108,12 +114,14 @@ class Broker:
             raise SettingsError(f"A port cannot be opened: {problem.strerror or problem}.") from None
 
     async def _serve_http(self, gateway: Gateway, port: int, tls: ssl.SSLContext | None) -> int:
-        routes = dict.fromkeys(websocket.PATHS, websocket.WebSocketDoor(gateway).answer)
+        routes: dict[str, Handler] = dict.fromkeys(websocket.PATHS, websocket.WebSocketDoor(gateway).answer)
+        routes[RELAY_PATH] = self.relay.answer_socket
         app = make_app(
             self.hosting,
             metrics=self.counters,
             ready=lambda: self.is_ready,
             routes=routes,
+            relay=self.relay,
             clock=self.clock,
             counters=gateway.counters,
             upkeep={hosted.namespace: hosted for hosted in self.hosted},
@@ -125,6 +133,7 @@ class Broker:
         return bound
 
     async def _close_doors(self, gateway: Gateway) -> None:
+        await self.relay.close()
         await gateway.close()
         for runner in self._runners:
             await runner.cleanup()
@@ -157,7 +166,8 @@ class Broker:
         return told
 
     def _counters_of(self, hosted: Hosted) -> dict[str, int]:
-        return self._counters_at(self._gateway().choice.contexts[hosted.settings.name]) | hosted.counters()
+        context = self._gateway().choice.contexts[hosted.settings.name]
+        return self._counters_at(context) | hosted.counters() | self.relay.numbers(hosted.namespace)
 
     def _counters_at(self, context: Context) -> dict[str, int]:
         connected = [connection for connection in self._gateway().connections if connection.context is context]

@@ -34,6 +34,7 @@ _TABLES = {
     "[[topics.subscriptions]]": schema.SUBSCRIPTION,
     "[[topics.subscriptions.rules]]": schema.RULE,
     "CorrelationFilter": schema.CORRELATION,
+    "[[hybrid_connections]]": schema.HYBRID_CONNECTION,
     "[[policies]]": schema.POLICY,
 }
 

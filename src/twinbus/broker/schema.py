@@ -158,6 +158,16 @@ TOPIC = Table(
         "subscriptions": Key(Kind.TABLES, "Its subscriptions.", "", SUBSCRIPTION),
     },
 )
+HYBRID_CONNECTION = Table(
+    "hybrid connection",
+    {
+        "Name": _name("Its name, once in a namespace."),
+        "RequiresClientAuthorization": _flag(
+            "Whether senders need a token, as listeners always do; true if not given.", "requires_client_authorization"
+        ),
+        "UserMetadata": _text("A note of up to 1,024 characters.", "user_metadata"),
+    },
+)
 POLICY = Table(
     "policy",
     {
@@ -188,6 +198,9 @@ _CONTENTS = {
     "key": _text("Primary key of RootManageSharedAccessKey; generated at the first start.", is_secret=True),
     "queues": Key(Kind.TABLES, "Queues to create if they are missing.", "", QUEUE),
     "topics": Key(Kind.TABLES, "Topics to create if they are missing.", "", TOPIC),
+    "hybrid_connections": Key(
+        Kind.TABLES, "Hybrid connections (docs/relay.md) to create if they are missing.", "", HYBRID_CONNECTION
+    ),
     "policies": Key(Kind.TABLES, "Policies besides RootManageSharedAccessKey.", "", POLICY),
 }
 NAMESPACE = Table(

@@ -15,6 +15,7 @@ from pathlib import Path
 from twinbus.broker.declared import DeclaredTopic, Policy
 from twinbus.broker.schema import DATACENTER_CHARS_MAX, KEY_CHARS_MAX, KEY_CHARS_MIN, STORES_MAX
 from twinbus.model.entity import QueueDescription
+from twinbus.model.hybrid import HybridConnectionDescription
 
 ROOT_POLICY = "RootManageSharedAccessKey"
 # The service's own rule for namespace names; shorter ones are allowed here, since nobody else's are in the way.
@@ -37,6 +38,7 @@ class NamespaceSettings:
     datacenter: str = ""
     queues: list[QueueDescription] = field(default_factory=list)
     topics: list[DeclaredTopic] = field(default_factory=list)
+    hybrid_connections: list[HybridConnectionDescription] = field(default_factory=list)
     policies: list[Policy] = field(default_factory=list)
 
     @property

@@ -229,7 +229,8 @@ class SharedCatalog:
             if change > self._meta.get(key, _Seen(0)).change:
                 self._meta[key] = _Seen(change)
         for entity in self._entities.keys() - reading.ids:
-            if self._entities[entity].change:  # Others are being made here.
+            # Those without a change are being made here, and newer ones were made since this was read.
+            if 0 < self._entities[entity].change <= reading.change:
                 del self._entities[entity]
 
     async def _beat(self) -> None:

@@ -26,7 +26,7 @@ from twinbus.entities.namespace import CREATED_KEY
 from twinbus.entities.shared import SharedNamespace
 from twinbus.model.clock import Clock
 from twinbus.model.errors import BusError, Fault
-from twinbus.sql.postgres import connect
+from twinbus.sql.postgres import NotDurableError, connect
 from twinbus.store.postgres.catalog import CatalogDatabase, identity_of, schema_of
 from twinbus.store.postgres.store import PostgresStore
 from twinbus.store.postgres.waking import hints_of
@@ -57,6 +57,7 @@ class SharedData:
             self.clock = MovableClock(self._database_clock)
         self.stores: list[SharedStoreShell] = []
         self._opened = AsyncExitStack()
+        self._is_open = False
         self._identities: dict[int, str] = {}  # Of the stores, as far as they are known.
 
     @property
@@ -92,6 +93,7 @@ class SharedData:
         namespace.free_abandoned(held)
         catalog.begin(namespace.take_over)
         self._listen()
+        self._is_open = True
         return namespace
 
     async def _open_catalog(self) -> SharedCatalog:
@@ -120,7 +122,13 @@ class SharedData:
         """Runs on a thread of the store."""
         address = self._addresses[index]
         schema = self._schema(index)
-        store = PostgresStore(address.uri, schema, number=index, clock_offset_ms=self._clock_offset_ms)
+        try:
+            store = PostgresStore(address.uri, schema, number=index, clock_offset_ms=self._clock_offset_ms)
+        except NotDurableError as error:
+            if self._is_open:
+                raise
+            # Not one that may come back by itself: nothing is begun with it.
+            raise BusError(Fault.NOT_ALLOWED, f"The database {address.label}: {error.text}") from error
         try:
             with connect(address.uri, schema) as connection:
                 identity = identity_of(connection, os.urandom(16).hex())

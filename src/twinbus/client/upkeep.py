@@ -51,6 +51,14 @@ async def remove_client(administration: Administration, record: str) -> None:
     await administration.ask_json("DELETE", f"{_PREFIX}/clients/{record}")
 
 
+async def create_hybrid_connection(administration: Administration, path: str) -> None:
+    """Make a hybrid connection for senders with a token, unless there is one of this name."""
+    address = f"{_PREFIX}/hybrid-connections"
+    known = (await administration.ask_json("GET", address))["hybrid_connections"]
+    if path.lower() not in {hybrid["name"].lower() for hybrid in known}:
+        await administration.ask_json("PUT", f"{address}/{path}", {})
+
+
 async def take_down(administration: Administration, number: int, reason: str | None) -> dict[str, Any]:
     """Have a store release its file; the store as it is then."""
     body = {} if reason is None else {"reason": reason}

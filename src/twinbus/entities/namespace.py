@@ -15,6 +15,8 @@ from twinbus.entities import everywhere
 from twinbus.entities.chains import with_destinations
 from twinbus.entities.entity import AnyEntity
 from twinbus.entities.forwarding import Forwarding
+from twinbus.entities.hybrid import KIND as HYBRID
+from twinbus.entities.hybrid import HybridConnections
 from twinbus.entities.making import Fragments, Maker, row_of
 from twinbus.entities.placing import Places, places_for_new
 from twinbus.entities.ports import CatalogPort, RecordReader, StorePort
@@ -64,6 +66,7 @@ class Namespace(Registry):
     ) -> None:
         super().__init__(name, clock, stores)
         self._catalog = catalog
+        self.hybrids = HybridConnections(catalog, clock, len(stores), self._names)
         self.reader = reader
         self._maker = Maker(stores, reader, clock, new_id)
         self.forwarding = Forwarding(self.find, reader, clock)
@@ -80,7 +83,10 @@ class Namespace(Registry):
         # Topics come before their subscriptions, because a number is given out once and they came first.
         for row in sorted(rows):
             try:
-                self._adopt(self._maker.restored(row, self.topic))
+                if row.kind == HYBRID:
+                    self.hybrids.adopt(row)
+                else:
+                    self._adopt(self._maker.restored(row, self.topic))
             except BusError as error:
                 _log.error("the catalog's row of '%s' is left out: %s", row.name, error.text)
 
@@ -171,6 +177,7 @@ class Namespace(Registry):
         key = path.lower()
         if self.find(key) is not None or key in self._reserved:
             raise BusError(Fault.ENTITY_EXISTS, f"The messaging entity '{path}' already exists.")
+        self.hybrids.check_free(path)
         if len(self._entities) >= limits.ENTITIES_MAX:
             raise BusError(Fault.QUOTA_EXCEEDED, f"A namespace has at most {limits.ENTITIES_MAX} entities.")
         if places is None:
@@ -180,6 +187,9 @@ class Namespace(Registry):
             places = places_for_new(self.stores, taken, partitioned)
         self._reserved[key] = places
         return places
+
+    def _names(self) -> list[str]:
+        return [*self._entities, *self._reserved]
 
     def _check_partitioned_count(self) -> None:
         most = limits.PARTITIONED_ENTITIES_MAX
@@ -329,6 +339,8 @@ class Namespace(Registry):
                     await self.delete_entity(entity.path)
             except BusError as error:
                 problem = error
+        for hybrid in self.hybrids.all():
+            await self.hybrids.delete(hybrid.path)
         if problem is not None:
             raise problem
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 
 from twinbus.entities.entity import AnyEntity
 from twinbus.entities.feed import Feed
+from twinbus.entities.hybrid import HybridConnection, HybridConnections
 from twinbus.entities.mailbox import Mailbox
 from twinbus.entities.ports import StorePort
 from twinbus.entities.queue import Queue
@@ -27,6 +28,7 @@ SUBSCRIPTIONS = "/subscriptions/"
 class Registry:
     """All entities of one namespace, and what happens to them."""
 
+    hybrids: HybridConnections
     is_shared = False  # Whether other processes change it too.
 
     def __init__(self, name: str, clock: Clock, stores: Sequence[StorePort]) -> None:
@@ -105,6 +107,8 @@ class Registry:
         entity = self.find(path)
         if isinstance(entity, Subscription):
             entity = entity.topic
+        if entity is None and (hybrid := self.hybrids.above(path)) is not None:
+            return [*self.rules, *hybrid.description.authorization_rules]
         return [*self.rules, *(entity.description.authorization_rules if entity is not None else ())]
 
     # What the stores say
@@ -161,6 +165,13 @@ class Registry:
         number, store_index = mailbox.journaled_at()
         note = Note(operation, number, outcome, message_id, size, count, origin.connection, tracking_id)
         self._notes.append((store_index, note))
+
+    def note_relayed(
+        self, hybrid: HybridConnection, operation: str, outcome: str, origin: Origin, *, size: int = 0, tracking_id: str
+    ) -> None:
+        """Keep an entry about a hybrid connection, which is on no store: the one that it was given at its making."""
+        note = Note(operation, hybrid.id * 4, outcome, "", size, 1, origin.connection, tracking_id)
+        self._notes.append((hybrid.store_index, note))
 
     def drop_locks(self, owner: int, origin: Origin) -> None:
         """A connection broke off: its message locks and sessions fall, in every store."""

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from twinbus.entities.entity import AnyEntity
+from twinbus.entities.hybrid import KIND as HYBRID
 from twinbus.entities.namespace import RULES_KEY, Namespace
 from twinbus.entities.ports import CatalogPort
 from twinbus.entities.queue import Queue
@@ -77,9 +78,13 @@ class SharedNamespace(Namespace):
                 entity.end()
             if isinstance(entity, Queue | Topic | Subscription):
                 self._hide(entity)
+        self.hybrids.keep_only(changes.ids)
         changed = []
         for row in sorted(changes.rows):
             try:
+                if row.kind == HYBRID:
+                    self.hybrids.adopt(row)
+                    continue
                 restored = self._maker.restored(row, self.topic)
                 known = self._by_id.get(row.id)
                 if known is None:

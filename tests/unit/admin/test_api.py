@@ -147,7 +147,7 @@ class TestStatus:
         assert document["namespace"] == "testbus"
         assert (document["version"], document["datacenter"]) == ("1.2.3", "north")
         assert document["now"] == "2023-11-14T22:13:20.000Z"
-        assert document["entities"] == {"queues": 1, "topics": 0, "subscriptions": 0}
+        assert document["entities"] == {"queues": 1, "topics": 0, "subscriptions": 0, "hybrid_connections": 0}
         assert [(store["number"], store["entities"]) for store in document["stores"]] == [(0, 1), (1, 0)]
 
 

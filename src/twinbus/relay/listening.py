@@ -1,0 +1,244 @@
+"""Serves a handler behind one or two relays at once: a control channel to each, opened again whenever it ends.
+
+A rendezvous is made for what does not fit into the control channel. What the handler does is its own business.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import ssl
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+import aiohttp
+
+from twinbus.relay.endpoint import TOKEN_LIFETIME_S, RelayEndpoint, check_pair
+from twinbus.relay.messages import Handler, RelayedRequest, RelayedResponse
+
+CONTROL_BODY_BYTES_MAX = 64 * 1024
+MESSAGE_BYTES_MAX = 100 * 1024 * 1024
+HEARTBEAT_S = 20.0
+RETRY_S = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
+
+SocketHandler = Callable[[aiohttp.ClientWebSocketResponse, Mapping[str, str]], Awaitable[None]]
+
+log = logging.getLogger("twinbus.relay.listener")
+
+
+class RelayListener:
+    """A service at two relays, or at one. Use it as a context, or `start` and `close` it."""
+
+    def __init__(
+        self,
+        endpoints: Sequence[RelayEndpoint],
+        handler: Handler | None = None,
+        *,
+        on_socket: SocketHandler | None = None,
+        retry_s: Sequence[float] = RETRY_S,
+        token_renewal_s: float = TOKEN_LIFETIME_S / 2,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        """`handler` answers requests, `on_socket` has the senders' sockets; without one, they are rejected."""
+        if len(endpoints) == 2:
+            check_pair(*endpoints)
+        elif len(endpoints) != 1:
+            raise ValueError("A listener has one endpoint or two.")
+        self._handler = handler
+        self._on_socket = on_socket
+        self._token_renewal_s = token_renewal_s
+        self._tls = tls
+        self._retry_s = retry_s
+        self._endpoints = endpoints
+        self._listening = [asyncio.Event() for _ in endpoints]
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._session: aiohttp.ClientSession
+        self._channels: dict[int, aiohttp.ClientWebSocketResponse] = {}
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def start(self) -> None:
+        """Begin to listen; `listening` waits until it is so."""
+        connector = aiohttp.TCPConnector(ssl=self._tls or True, limit=0)
+        self._session = aiohttp.ClientSession(connector=connector)
+        for number in range(len(self._endpoints)):
+            self._spawn(self._listen_on(number))
+
+    async def listening(self, number: int | None = None) -> None:
+        """Wait until one endpoint, or each, is listened at."""
+        for event in self._listening if number is None else [self._listening[number]]:
+            await event.wait()
+
+    async def close(self) -> None:
+        """Listen no more; what is being answered is given up."""
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._session.close()
+
+    async def close_endpoint(self, number: int) -> None:
+        """End the control channel of one endpoint; it is opened again, as after any other loss."""
+        if number in self._channels:
+            await self._channels.pop(number).close()
+
+    def _spawn(self, work: Awaitable[None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # The control channel
+
+    async def _listen_on(self, number: int) -> None:
+        endpoint = self._endpoints[number]
+        failures = 0
+        while True:
+            await asyncio.sleep(self._retry_s[min(failures, len(self._retry_s) - 1)])
+            failures += 1
+            try:
+                async with self._session.ws_connect(
+                    endpoint.socket_url("listen"),
+                    headers=endpoint.headers(time.time()),
+                    heartbeat=HEARTBEAT_S,
+                    max_msg_size=MESSAGE_BYTES_MAX,
+                ) as socket:
+                    failures = 0
+                    self._channels[number] = socket
+                    self._listening[number].set()
+                    await self._serve(number, _Control(socket))
+                    log.info("the relay at %s ended the control channel: %s", endpoint.host, socket.close_code)
+            except (aiohttp.ClientError, TimeoutError, OSError) as problem:
+                log.info("the relay at %s cannot be listened at: %s", endpoint.host, problem)
+            except ValueError:
+                log.exception("the relay at %s said what is not understood", endpoint.host)
+            finally:
+                self._listening[number].clear()
+
+    async def _serve(self, number: int, control: _Control) -> None:
+        renewals = asyncio.ensure_future(self._renew_on(self._endpoints[number], control))
+        try:
+            while (text := await control.text()) is not None:
+                command = json.loads(text)
+                if "accept" in command:
+                    self._spawn(self._accept(command["accept"]))
+                elif "request" in command and "method" in command["request"]:
+                    told = command["request"]
+                    body = await control.binary() if told.get("body") else b""
+                    self._spawn(self._answer(number, told, body, control))
+                elif "request" in command:
+                    self._spawn(self._answer_elsewhere(number, command["request"]["address"]))
+        finally:
+            renewals.cancel()
+
+    async def _renew_on(self, endpoint: RelayEndpoint, control: _Control) -> None:
+        while endpoint.policy:
+            await asyncio.sleep(self._token_renewal_s)
+            await control.say({"renewToken": {"token": endpoint.token(time.time())}})
+
+    # Requests
+
+    async def _answer(self, number: int, told: dict[str, Any], body: bytes, control: _Control) -> None:
+        response = await self._handle(number, told, body)
+        try:
+            if len(response.body) <= CONTROL_BODY_BYTES_MAX:
+                await control.respond(told["id"], response)
+                return
+            async with self._session.ws_connect(told["address"], max_msg_size=MESSAGE_BYTES_MAX) as socket:
+                await _Control(socket).respond(told["id"], response)
+                await socket.receive()  # The relay closes when its sender has everything.
+        except (aiohttp.ClientError, ConnectionError) as problem:
+            log.info("a response could not be given: %s", problem)
+
+    async def _answer_elsewhere(self, number: int, address: str) -> None:
+        try:
+            async with self._session.ws_connect(address, max_msg_size=MESSAGE_BYTES_MAX) as socket:
+                rendezvous = _Control(socket)
+                text = await rendezvous.text()
+                if text is None:
+                    return
+                told = json.loads(text)["request"]
+                body = await rendezvous.binary() if told.get("body") else b""
+                await rendezvous.respond(told["id"], await self._handle(number, told, body))
+                await socket.receive()
+        except (aiohttp.ClientError, ConnectionError) as problem:
+            log.info("a request could not be fetched or answered: %s", problem)
+
+    async def _handle(self, number: int, told: dict[str, Any], body: bytes) -> RelayedResponse:
+        if self._handler is None:
+            return RelayedResponse(501, b"This service takes sockets only.\n")
+        request = RelayedRequest(told["method"], told["requestTarget"], told["requestHeaders"], body, number)
+        try:
+            return await self._handler(request)
+        except Exception:
+            log.exception("a handler failed")
+            return RelayedResponse(500, b"The service failed.\n", [("Content-Type", "text/plain")])
+
+    # Sockets
+
+    async def _accept(self, told: dict[str, Any]) -> None:
+        address, headers = told["address"], told["connectHeaders"]
+        if self._on_socket is None:
+            address += "&sb-hc-statusCode=501&sb-hc-statusDescription=This%20service%20takes%20no%20sockets."
+        offered = next((value for name, value in headers.items() if name.lower() == "sec-websocket-protocol"), "")
+        protocols = [word.strip() for word in offered.split(",") if word.strip()][:1]
+        try:
+            async with self._session.ws_connect(address, protocols=protocols, max_msg_size=MESSAGE_BYTES_MAX) as socket:
+                assert self._on_socket is not None
+                await self._on_socket(socket, headers)
+        except aiohttp.WSServerHandshakeError as refused:
+            if refused.status != 410:  # So a rejection is confirmed.
+                log.info("a socket could not be had: %s", refused)
+        except (aiohttp.ClientError, ConnectionError) as problem:
+            log.info("a socket broke off: %s", problem)
+
+
+class _Control:
+    """A WebSocket on which commands and bodies come one after the other."""
+
+    def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
+        self._socket = socket
+        self._speaking = asyncio.Lock()  # A response and its body stay together.
+
+    async def text(self) -> str | None:
+        """The next command; None when the socket has ended."""
+        message = await self._socket.receive()
+        return str(message.data) if message.type is aiohttp.WSMsgType.TEXT else None
+
+    async def binary(self) -> bytes:
+        """The body that must come now."""
+        message = await self._socket.receive()
+        if message.type is not aiohttp.WSMsgType.BINARY:
+            raise ConnectionResetError("the relay went away before the body had come")
+        return bytes(message.data)
+
+    async def say(self, command: dict[str, Any], body: bytes = b"") -> None:
+        """Send a command, and its body if it has one."""
+        async with self._speaking:
+            await self._socket.send_str(json.dumps(command))
+            if body:
+                await self._socket.send_bytes(body)
+
+    async def respond(self, number: str, response: RelayedResponse) -> None:
+        """Send a response."""
+        headers: dict[str, Any] = {}
+        for name, value in response.headers:
+            known = headers.setdefault(name, value)
+            if known is not value:
+                headers[name] = [*known, value] if isinstance(known, list) else [known, value]
+        told = {
+            "requestId": number,
+            "statusCode": response.status,
+            "statusDescription": response.reason,
+            "responseHeaders": headers,
+            "body": bool(response.body),
+        }
+        await self.say({"response": told}, response.body)

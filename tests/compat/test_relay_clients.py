@@ -1,0 +1,232 @@
+"""Our own clients at two relays: a service behind both, calls that fail over, and one relay killed under load.
+
+Relays are broker processes here, because they are killed; roles and rights by themselves are unit tests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import ssl
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from support.broker import ROOT_POLICY, BrokerProcess, free_ports
+from twinbus.relay import (
+    RelayClient,
+    RelayedRequest,
+    RelayedResponse,
+    RelayEndpoint,
+    RelayError,
+    RelayListener,
+)
+from twinbus.relay.serving import aiohttp_application, asgi
+
+pytestmark = pytest.mark.feature("relay")
+
+NAMES = ("myPrimaryService", "mySecondaryService")
+
+
+@pytest.fixture(scope="module")
+def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[BrokerProcess]]:
+    with contextlib.ExitStack() as started:
+        yield [
+            started.enter_context(
+                BrokerProcess(
+                    tmp_path_factory.mktemp(name),
+                    namespace=name,
+                    config=f'[[hybrid_connections]]\nName = "{name}"\n',
+                )
+            )
+            for name in NAMES
+        ]
+
+
+@pytest.fixture
+def endpoints(brokers: list[BrokerProcess]) -> list[RelayEndpoint]:
+    for broker in brokers:
+        if broker.process is None:
+            broker.start()
+    return [
+        RelayEndpoint(f"http://{broker.host}:{broker.http_port}/{name}", ROOT_POLICY, broker.key)
+        for broker, name in zip(brokers, NAMES, strict=True)
+    ]
+
+
+async def echo(request: RelayedRequest) -> RelayedResponse:
+    """Answers with what was asked, so that an answer to another question is noticed."""
+    await asyncio.sleep(0)
+    body = request.body or request.target.encode()
+    return RelayedResponse(200, body, [("X-Question", request.headers.get("X-Question", ""))])
+
+
+@asynccontextmanager
+async def listening(endpoints: list[RelayEndpoint], **more: object) -> AsyncIterator[RelayListener]:
+    async with RelayListener(endpoints, echo, **more) as listener:  # type: ignore[arg-type]
+        await asyncio.wait_for(listener.listening(), 5)
+        yield listener
+
+
+@pytest.mark.parametrize("size", [0, 1000, 100 * 1024, 10_000_000])
+async def test_a_service_is_called_through_either_relay(endpoints: list[RelayEndpoint], size: int) -> None:
+    body = b"q" * size
+    async with listening(endpoints):
+        for active in range(2):
+            async with RelayClient(*endpoints, choose=lambda _, active=active: active) as client:  # type: ignore[misc]
+                response = await client.request("POST", "below?a=1", body=body)
+                expected = body or f"/{NAMES[active]}/below?a=1".encode()
+                assert (response.status, response.endpoint, response.body == expected) == (200, active, True)
+
+
+async def test_an_asgi_application_and_an_aiohttp_application_can_be_served(endpoints: list[RelayEndpoint]) -> None:
+    async def app(scope, receive, send):  # type: ignore[no-untyped-def]
+        body = (await receive())["body"]
+        await send({"type": "http.response.start", "status": 202, "headers": [(b"x-path", scope["path"].encode())]})
+        await send({"type": "http.response.body", "body": body + scope["query_string"]})
+
+    async def answer(request: web.Request) -> web.Response:
+        return web.Response(text=f"{request.path} {await request.text()}", status=203)
+
+    application = web.Application()
+    application.router.add_route("*", "/{path:.*}", answer)
+    async with RelayListener(endpoints[:1], asgi(app, NAMES[0])) as one, RelayClient(endpoints[0]) as client:
+        await one.listening()
+        response = await client.request("POST", "a/b?c=d", body=b"text ")
+        assert (response.status, response.header("X-Path"), response.body) == (202, "/a/b", b"text c=d")
+    async with (
+        aiohttp_application(application, NAMES[1]) as second,
+        RelayListener(endpoints[1:], second) as two,
+        RelayClient(endpoints[1]) as other,
+    ):
+        await two.listening()
+        response = await other.request("PUT", "a", body=b"text")
+        assert (response.status, response.body) == (203, b"/a text")
+
+
+async def test_a_socket_is_had_through_a_relay_and_rejected_by_a_service_without_sockets(
+    endpoints: list[RelayEndpoint],
+) -> None:
+    async def shout(socket: aiohttp.ClientWebSocketResponse, headers: Mapping[str, str]) -> None:
+        async for message in socket:
+            await socket.send_str(str(message.data).upper())
+
+    async with listening(endpoints, on_socket=shout), RelayClient(*endpoints) as client:
+        socket = await client.connect()
+        await socket.send_str("hello")
+        assert await socket.receive_str() == "HELLO"
+        await socket.close()
+    async with listening(endpoints), RelayClient(*endpoints) as client:
+        before = client.active
+        with pytest.raises(RelayError) as refusal:
+            await client.connect()
+        assert (refusal.value.statuses, client.active) == ([501], before)  # The service said no, and not a relay.
+
+
+async def test_a_service_s_error_is_passed_on_and_a_relay_s_own_swaps_the_roles(
+    endpoints: list[RelayEndpoint],
+) -> None:
+    async def teapot(request: RelayedRequest) -> RelayedResponse:
+        return RelayedResponse(503)
+
+    async with RelayListener(endpoints[1:], teapot) as listener, RelayClient(*endpoints, choose=lambda _: 0) as client:
+        await listener.listening()
+        response = await client.request("POST")  # Nobody listens at the first: certainly not delivered.
+        assert (response.status, response.endpoint, client.active) == (503, 1, endpoints[1])
+        assert (await client.request("POST")).status == 503
+        assert client.active is endpoints[1]
+    async with RelayClient(*endpoints, choose=lambda _: 0) as client:
+        with pytest.raises(RelayError) as problem:
+            await client.request("GET")
+        assert (problem.value.statuses, problem.value.is_definite, client.active) == ([502, 502], True, endpoints[0])
+
+
+async def test_what_may_have_arrived_is_issued_again_only_if_that_is_safe(endpoints: list[RelayEndpoint]) -> None:
+    asked: list[tuple[str, int]] = []
+
+    async def lost(request: RelayedRequest) -> RelayedResponse:
+        asked.append((request.method, request.endpoint))
+        if request.endpoint == 0:
+            await listener.close_endpoint(0)
+        return RelayedResponse(200)
+
+    for method, reissue, seen in [("POST", None, 1), ("GET", None, 2), ("POST", True, 2)]:
+        asked.clear()
+        async with RelayListener(endpoints, lost) as listener, RelayClient(*endpoints, choose=lambda _: 0) as client:
+            await listener.listening()
+            if seen == 1:
+                with pytest.raises(RelayError) as problem:
+                    await client.request(method, reissue=reissue)
+                assert (problem.value.is_definite, client.active) == (False, endpoints[0])
+            else:
+                assert (await client.request(method, reissue=reissue)).endpoint == 1
+                assert client.active is endpoints[1]
+            assert len(asked) == seen
+
+
+@pytest.mark.alone
+async def test_a_killed_relay_costs_less_than_a_second_and_no_answer_goes_to_another_question(
+    brokers: list[BrokerProcess], endpoints: list[RelayEndpoint]
+) -> None:
+    numbers = itertools.count()
+    slowest, answered, killed_at = 0.0, 0, 0.0
+
+    async def ask(client: RelayClient, until: asyncio.Event) -> None:
+        nonlocal slowest, answered
+        while not until.is_set():
+            number = next(numbers)
+            size = (10, 3_000, 90_000, 400_000)[number % 4]
+            body = f"{number}:".encode().ljust(size, b".")
+            began = time.monotonic()
+            response = await client.request("PUT", headers={"X-Question": str(number)}, body=body)
+            if killed_at and began >= killed_at:
+                slowest = max(slowest, time.monotonic() - began)
+            assert response.header("X-Question") == str(number)
+            assert response.body == body
+            answered += 1
+            await asyncio.sleep(0.02)  # So that the relay which starts has the processor too.
+
+    async def some_more(count: int) -> None:
+        goal = answered + count
+        while answered < goal:
+            await asyncio.sleep(0.01)
+
+    until = asyncio.Event()
+    async with listening(endpoints) as listener, RelayClient(*endpoints, choose=lambda _: 0) as client:
+        callers = [asyncio.create_task(ask(client, until)) for _ in range(8)]
+        await asyncio.wait_for(some_more(50), 10)
+        await asyncio.to_thread(brokers[0].kill)
+        killed_at = time.monotonic()
+        await asyncio.wait_for(some_more(50), 10)
+        assert client.active is endpoints[1]
+        await asyncio.to_thread(brokers[0].start)  # In a thread: here it would hold up the calls that are measured.
+        await asyncio.wait_for(listener.listening(0), 10)
+        await asyncio.to_thread(brokers[1].kill)
+        await asyncio.wait_for(some_more(50), 10)
+        assert client.active is endpoints[0]
+        until.set()
+        await asyncio.gather(*callers)
+    assert slowest < 1.0
+
+
+async def test_a_relay_is_reached_with_tls(tmp_path: Path) -> None:
+    certificates = tmp_path / "certs"
+    subprocess.run([sys.executable, "-m", "twinbus", "certs", str(certificates)], check=True, capture_output=True)
+    amqps_port, https_port = free_ports(2)
+    options = ("--tls", str(certificates), "--amqps-port", str(amqps_port), "--https-port", str(https_port))
+    config = '[[hybrid_connections]]\nName = "service"\n'
+    large = b"l" * 1_000_000
+    with BrokerProcess(tmp_path / "broker", config=config, options=options) as broker:
+        trusting = ssl.create_default_context(cafile=str(certificates / "ca.pem"))
+        endpoint = RelayEndpoint(f"https://localhost:{https_port}/service", ROOT_POLICY, broker.key)
+        async with listening([endpoint], tls=trusting), RelayClient(endpoint, tls=trusting) as client:
+            response = await client.request("POST", body=large)
+    assert (response.status, response.body == large) == (200, True)
