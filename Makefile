@@ -12,7 +12,7 @@ PIP  := $(BIN)/python -m pip --disable-pip-version-check install -qq
 LOCK := $(BIN)/uv pip compile --quiet --no-config --universal --python-version 3.11 --generate-hashes \
         --no-annotate --no-emit-index-url --custom-compile-command 'make lock' $(UPGRADE)
 
-.PHONY: help setup check lint types test test-postgres drill bench bench-filters compatibility lock clean
+.PHONY: help setup check lint types test test-postgres drill bench bench-filters bench-ledger bench-outbox compatibility lock clean
 
 help:
 	@echo "make setup   the virtual environment in .venv, with the twinbus command in it"
@@ -21,6 +21,8 @@ help:
 	@echo "make test-postgres   all compatibility tests again, on two gateways that share a PostgreSQL database"
 	@echo "make drill   a primary namespace is killed under a paired sender, and every message is counted"
 	@echo "make bench-filters   what filters of subscriptions cost"
+	@echo "make bench-ledger   what a look-up and a mark cost among ten million messages"
+	@echo "make bench-outbox   how many messages a second an outbox takes durably"
 	@echo "make bench   throughput and latency of a broker on this machine"
 	@echo "make compatibility   write docs/compatibility.md from the tests"
 	@echo "make lock    compile the pins from pyproject.toml; with UPGRADE=--upgrade, to the newest releases"
@@ -50,9 +52,11 @@ lint: $(VENV)/.stamp
 types: $(VENV)/.stamp
 	$(BIN)/mypy
 
+# Two at a time, a file by one worker; then, one by one, what measures time.
 test: setup lint types
-	$(BIN)/python -m pytest
-	TWINBUS_TEST_STORE=postgresql $(BIN)/python -m pytest -m gateways tests/compat
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not alone"
+	$(BIN)/python -m pytest -m alone
+	TWINBUS_TEST_STORE=postgresql $(BIN)/python -m pytest -n 2 --dist loadfile -m gateways tests/compat
 
 test-postgres: setup
 	TWINBUS_TEST_STORE=postgresql $(BIN)/python -m pytest tests/compat
@@ -65,6 +69,12 @@ bench: $(VENV)/.stamp
 
 bench-filters: $(VENV)/.stamp
 	$(BIN)/twinbus bench-filters
+
+bench-ledger: $(VENV)/.stamp
+	$(BIN)/twinbus bench-ledger
+
+bench-outbox: $(VENV)/.stamp
+	$(BIN)/twinbus bench-outbox
 
 compatibility: $(VENV)/.stamp
 	$(BIN)/python tests/support/features.py

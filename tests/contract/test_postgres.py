@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+import re
 import signal
 import threading
 
@@ -16,8 +18,8 @@ from twinbus.model.message import Incoming
 from twinbus.sql import postgres as engine
 from twinbus.sql.postgres import Connection
 from twinbus.store import commands
-from twinbus.store.commands import Count, Create, QueueSettings, Send
-from twinbus.store.postgres import execution
+from twinbus.store.commands import Configure, Count, Create, QueueSettings, Send
+from twinbus.store.postgres import dialect, execution, sweeping
 from twinbus.store.postgres.schema import VERSION
 from twinbus.store.postgres.store import PostgresStore
 
@@ -48,6 +50,18 @@ def own(own_server):
     store.commit([Create(queue=4, settings=QueueSettings())], 1)
     yield store
     store.close()
+
+
+@pytest.fixture
+def without_standby(own, own_server):
+    """A store whose server waits for a standby that does not come."""
+    own_server.execute("ALTER SYSTEM SET synchronous_standby_names = 'nobody'")
+    own_server.execute("SELECT pg_reload_conf()")
+    while own_server.execute("SHOW synchronous_standby_names") != [("nobody",)]:
+        pass
+    yield own
+    own_server.execute("ALTER SYSTEM RESET synchronous_standby_names")
+    own_server.execute("SELECT pg_reload_conf()")
 
 
 def held_row(bus):
@@ -93,6 +107,14 @@ class TestDurability:
         assert bus.store.synced_commits == before + 1
         bus.complete(message)
         assert bus.store.synced_commits == before + 2
+
+    @pytest.mark.parametrize(
+        "command", [Create(queue=8, settings=QueueSettings()), Configure(queue=4, settings=QueueSettings())]
+    )
+    def test_a_change_of_an_entity_waits_for_the_disk(self, bus, command):
+        before = bus.store.synced_commits
+        bus.do(command)
+        assert bus.store.synced_commits == before + 1
 
     def test_an_idle_sweep_does_not_wait_for_the_disk(self, bus):
         before = bus.store.synced_commits
@@ -245,6 +267,30 @@ class TestFailures:
         assert ids(bus.peek()) == []
         assert ids(bus.peek(queue=8)) == ["b"]
 
+    def test_a_commit_that_did_not_wait_for_its_standby_is_not_called_a_success(self, without_standby, own_server):
+        backend = backend_of(without_standby)
+
+        def cancel():
+            asked = "SELECT wait_event FROM pg_stat_activity WHERE pid = %s"
+            while own_server.execute(asked, [backend]) != [("SyncRep",)]:
+                pass
+            own_server.execute("SELECT pg_cancel_backend(%s)", [backend])
+
+        canceller = threading.Thread(target=cancel)
+        canceller.start()
+        command = send("a")
+        without_standby.commit([command], 1)
+        canceller.join()
+        assert command.error.fault is Fault.STORE_UNAVAILABLE
+        assert not command.error.is_definite
+
+    def test_a_standby_that_does_not_come_is_not_waited_for_for_ever(self, without_standby, monkeypatch):
+        monkeypatch.setattr(engine, "PATIENCE_S", 0.5)
+        command = send("a")
+        without_standby.commit([command], 1)
+        assert command.error.fault is Fault.STORE_UNAVAILABLE
+        assert not command.error.is_definite
+
     def test_it_reconnects_after_a_restart_of_the_server(self, own, own_server):
         own.commit([send("a")], 1)
         own_server.stop()
@@ -258,6 +304,27 @@ class TestFailures:
         own.commit([again, count], 3)
         assert (again.error, again.result) == (None, [[2]])
         assert count.result.active == 2
+
+    def test_a_server_that_is_gone_is_asked_ever_more_seldom(self, own_server, monkeypatch):
+        store = PostgresStore(own_server.connection_url, own_server.new_schema())
+        store.commit([Create(queue=4, settings=QueueSettings())], 1_000)
+        tried = []
+
+        def refused(self):
+            tried.append(self._now_ms)
+            raise BusError(Fault.STORE_UNAVAILABLE, "nobody is there")
+
+        store._drop_connection()
+        with monkeypatch.context() as patched:
+            patched.setattr(PostgresStore, "_reconnect", refused)
+            for now_ms in range(1_000, 5_000, 10):
+                store.commit([send("a")], now_ms)
+        assert tried == [1_000, 1_050, 1_150, 1_350, 1_750, 2_550, 3_550, 4_550]
+        assert store.due_at_ms() <= 5_550
+        command = send("b")
+        store.commit([command], 5_550)
+        assert (command.error, command.result) == (None, [[1]])
+        store.close()
 
     def test_nothing_accepted_is_lost_when_the_server_is_killed(self, own, own_server):
         accepted = []
@@ -302,3 +369,30 @@ def test_the_time_is_the_server_s_plus_the_namespace_s_offset(postgres):
     [row] = store.journal_after(0, 1)
     assert abs(row.at_ms - (now + offset)) < 60_000
     store.close()
+
+
+def all_statements():
+    """Every statement of the store, by name."""
+    named = {f"named {number}": text for number, text in enumerate(dialect.DIALECT.values())}
+    own = {
+        name: text
+        for module in (dialect, sweeping)
+        for name, text in vars(module).items()
+        if name.isupper() and isinstance(text, str) and not name.startswith("_") and " " in text
+    }
+    return {name: text for name, text in {**named, **own}.items() if name not in ("STATE", "UNLOCKED")}
+
+
+@pytest.mark.parametrize("name", all_statements())
+def test_no_statement_reads_a_large_table_from_end_to_end(bus, name):
+    numbers = itertools.count(1)
+    places = {}
+
+    def placed(match):
+        key = match.group(1) or next(numbers)
+        return f"${places.setdefault(key, len(places) + 1)}"
+
+    text = re.sub(r"%(?:\((\w+)\))?s", placed, all_statements()[name])
+    plan = [row[0] for row in bus.store._connection.execute(f"EXPLAIN (GENERIC_PLAN) {text}")]
+    assert plan
+    assert [line for line in plan if re.search(r"Seq Scan on (message|body|lock|hold|duplicate|journal)\b", line)] == []

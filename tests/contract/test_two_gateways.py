@@ -359,3 +359,55 @@ def test_the_last_two_copies_taken_at_the_same_time_leave_no_record(one, other, 
 
     assert in_threads(lambda: take(one, FIRST), lambda: take(other, SECOND)) == []
     assert factory.bodies(None) == 0
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_connections_cut_at_any_moment_lose_nothing_that_was_accepted(one, factory, postgres, seed):
+    gateways = [one, Bus(factory)]
+    accepted, unknown, gone, perhaps_gone = set(), set(), set(), set()
+    cuts = []
+    ending = threading.Event()
+
+    def cut():
+        chance = random.Random(seed)
+        while not ending.wait(chance.uniform(0.005, 0.03)):
+            connection = chance.choice(gateways).store._connection
+            if connection is not None and not connection.closed:
+                cuts.append(postgres.execute("SELECT pg_terminate_backend(%s)", [connection.info.backend_pid]))
+
+    def work(bus, name):
+        held = []
+        for step in range(80):
+            sent = [f"{name}-{step}-{number}" for number in range(3)]
+            send = Send(queue=4, units=[[Incoming(b"x" * 10, message_id)] for message_id in sent])
+            complete = Complete(queue=4, tokens=[message.token for message in held])
+            take = Acquire(queue=4, limit=2, mode=PEEK_LOCK, owner=1)
+            bus.commit(send, complete, take)
+            (accepted if send.error is None else unknown).update(sent)
+            if complete.error is None:
+                results = zip(held, complete.result, strict=True)
+                gone.update(message.message_id for message, refusal in results if refusal is None)
+            else:
+                perhaps_gone.update(message.message_id for message in held)
+            for command in (send, complete, take):
+                assert command.error is None or command.error.fault is Fault.STORE_UNAVAILABLE
+            held = take.result if take.error is None else []
+
+    cutting = threading.Thread(target=cut)
+    cutting.start()
+    errors = in_threads(*[lambda bus=bus, n=n: work(bus, n) for n, bus in enumerate(gateways)])
+    ending.set()
+    cutting.join()
+    assert errors == []
+    assert cuts
+    for bus in gateways:
+        bus.commit(Sweep(queue=0))  # So that each is connected again.
+    left = Counter(message.message_id for message in one.peek(limit=10_000))
+    assert set(left.values()) == {1}
+    assert accepted <= left.keys() | gone | perhaps_gone
+    assert left.keys() <= accepted | unknown
+    assert not left.keys() & gone
+    counts = one.count()
+    assert (counts.active, counts.size_bytes) == (len(left), 10 * len(left))
+    assert factory.bodies(None) == len(left)
+    gateways[1].close()

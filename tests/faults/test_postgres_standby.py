@@ -21,7 +21,7 @@ from support.broker import BrokerProcess, wait_for
 from support.gateways import Gateways, new_database
 from support.postgres import PostgresServer
 from support.standby import address_of_both, promote, synchronous_standby
-from twinbus.client import ClientError, connect
+from twinbus.client import ClientError, Sender, connect
 
 PATIENT = 'LockDuration = "PT5M"\nMaxDeliveryCount = 100000\n'
 CONFIG = (
@@ -176,7 +176,8 @@ async def test_a_database_server_that_is_down_takes_only_its_own_entities_with_i
     servers = [PostgresServer().start() for _ in range(2)]
     broker = BrokerProcess(
         tmp_path,
-        config='[[queues]]\nName = "one"\n[[queues]]\nName = "other"\n',
+        config='[[queues]]\nName = "one"\n[[queues]]\nName = "other"\n'
+        '[[queues]]\nName = "spread"\nEnablePartitioning = true\n',
         options=tuple(word for server in servers for word in ("--store", server.connection_url)),
     )
     try:
@@ -196,8 +197,12 @@ async def test_a_database_server_that_is_down_takes_only_its_own_entities_with_i
                 while len(seen) < 2:
                     seen += [read(each.payload).message_id for each in await receiver.receive(2, timeout_s=5)]
                 assert seen == ["before", "meanwhile"]
+                spread = await sent_one_by_one(await connection.sender("spread"), 48)
             await asyncio.to_thread(servers[1].start)
             wait_for(lambda: counted(broker, "other") == 1, "the other store is back", BACK_S)
+            # It takes a failure to notice that a store is gone; then its fragments are passed over.
+            assert [number for number in range(24, 48) if f"spread {number}" not in spread] == []
+            assert counted(broker, "spread") == len(spread)
             assert broker.stop() == 0
         # A gateway also starts while one of the servers is down.
         servers[1].stop()
@@ -210,6 +215,20 @@ async def test_a_database_server_that_is_down_takes_only_its_own_entities_with_i
         broker.kill()
         for server in servers:
             server.remove()
+
+
+async def sent_one_by_one(sender: Sender, count: int) -> list[str]:
+    """The ids of those messages without a key that were accepted."""
+    accepted = []
+    for number in range(count):
+        try:
+            await sender.send([message(f"spread {number}")])
+        except ClientError as refused:
+            if not refused.transient:
+                raise
+        else:
+            accepted.append(f"spread {number}")
+    return accepted
 
 
 def counted(broker: BrokerProcess, queue: str) -> int | None:

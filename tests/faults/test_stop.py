@@ -19,6 +19,8 @@ from support.broker import BrokerProcess
 from twinbus.client import connect
 from twinbus.wire import outgoing
 
+pytestmark = pytest.mark.alone
+
 PATIENT = 'LockDuration = "PT5M"\nMaxDeliveryCount = 100000\n'
 PLAIN = [f"plain-{n}" for n in range(4)]
 SESSIONS = ["a", "b", "c"]

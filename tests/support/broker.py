@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import http.client
 import os
+import random
 import re
 import signal
 import socket
@@ -14,7 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Protocol
@@ -29,11 +30,20 @@ READY_S = 10.0
 STOP_S = 10.0
 
 
+# Below the ports that the system gives to whoever connects: while a broker is down, nobody else gets its port.
+PORTS = range(20_000, 32_000)
+
+
 def free_ports(count: int) -> list[int]:
     """Ports of this machine that nobody listens on now; held all at once, so that they differ."""
     with ExitStack() as sockets:
-        held = [sockets.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
-        return [one.getsockname()[1] for one in held]
+        held: list[int] = []
+        while len(held) < count:
+            port = random.choice(PORTS)
+            with suppress(OSError):
+                sockets.enter_context(socket.create_server(("127.0.0.1", port)))
+                held.append(port)
+        return held
 
 
 def wait_for(condition: Callable[[], bool], what: str, timeout_s: float = 10.0, interval_s: float = 0.05) -> None:

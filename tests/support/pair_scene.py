@@ -27,6 +27,7 @@ from twinbus.faults.proxy import FaultProxy
 from twinbus.pair.aio import PairedServiceBusClient, SendAvailabilityOptions
 from twinbus.pair.board import Change
 from twinbus.pair.diversion import Diverted
+from twinbus.pair.outbox_rows import Queued
 
 _numbers = itertools.count(1)
 
@@ -77,6 +78,7 @@ class Scene:
     changes: list[Change] = field(default_factory=list)
     diverted: set[str] = field(default_factory=set)
     received: Counter[str] = field(default_factory=Counter)
+    queued: list[Queued] = field(default_factory=list)
 
     def queue(self, **settings: Any) -> str:
         """A queue of the primary that no other test has."""

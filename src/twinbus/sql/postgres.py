@@ -102,13 +102,17 @@ def connect(url: str, schema: str | None = None, settings: Mapping[str, str] | N
     return connection
 
 
+class NotDurableError(BusError):
+    """The server would lose what it has acknowledged; somebody has to change its settings."""
+
+
 def _check(connection: Connection) -> None:
     """Refuse a server that would lose what it has acknowledged."""
     asked = "SELECT " + ", ".join(["current_setting(%s)"] * len(_DURABLE))
     row = connection.execute(asked, list(_DURABLE), prepare=False).fetchone()
     for (name, allowed), value in zip(_DURABLE.items(), row or (), strict=True):
         if value not in allowed:
-            raise BusError(
+            raise NotDurableError(
                 Fault.STORE_UNAVAILABLE,
                 f"The database does not offer what durability needs: {name} is {value} and must be"
                 f" {' or '.join(allowed)}.",

@@ -90,10 +90,19 @@ SELECT m.session FROM message AS m
 INSERT INTO session_state (queue, session, state, updated_at) VALUES (%s, %s, %s, %s)
     ON CONFLICT (queue, session) DO UPDATE SET state = excluded.state, updated_at = excluded.updated_at""",
     statements.CLEAR_SESSION_STATE: "DELETE FROM session_state WHERE queue = %s AND session = %s",
+    # From one session to the next by the index, and no further than asked for: a session may have many messages.
     statements.SESSIONS: """
+WITH RECURSIVE named AS (
+  SELECT min(session) AS session FROM message WHERE queue = %(queue)s AND session IS NOT NULL
+   UNION ALL
+  SELECT (SELECT min(m.session) FROM message AS m WHERE m.queue = %(queue)s AND m.session > n.session)
+    FROM named AS n WHERE n.session IS NOT NULL)
 SELECT coalesce(json_agg(s.session), '[]')::text FROM (
-  SELECT session FROM session_state WHERE queue = %(queue)s
-   UNION SELECT session FROM message WHERE queue = %(queue)s AND session IS NOT NULL AND state < 3
+  (SELECT n.session FROM named AS n
+    WHERE EXISTS (SELECT 1 FROM message AS m WHERE m.queue = %(queue)s AND m.session = n.session AND m.state < 3)
+    LIMIT %(skip)s::bigint + %(limit)s::bigint)
+   UNION (SELECT session FROM session_state WHERE queue = %(queue)s
+           ORDER BY session LIMIT %(skip)s::bigint + %(limit)s::bigint)
    ORDER BY session LIMIT %(limit)s OFFSET %(skip)s) AS s""",
     statements.SESSIONS_CHANGED: """
 SELECT coalesce(json_agg(s.session), '[]')::text FROM (
@@ -260,6 +269,11 @@ INSERT INTO journal (writer, id, at_ms, ops)
 SELECT w.writer, coalesce((SELECT max(id) FROM journal WHERE writer = w.writer), 0) + 1, %s, %s
   FROM (SELECT %s::bigint AS writer) AS w"""
 JOURNAL_AFTER: LiteralString = "SELECT id, at_ms, ops FROM journal WHERE writer = %s AND id > %s ORDER BY id LIMIT %s"
-WRITERS: LiteralString = "SELECT DISTINCT writer FROM journal ORDER BY writer"
+WRITERS: LiteralString = """
+WITH RECURSIVE named AS (
+  SELECT min(writer) AS writer FROM journal
+   UNION ALL
+  SELECT (SELECT min(j.writer) FROM journal AS j WHERE j.writer > n.writer) FROM named AS n WHERE n.writer IS NOT NULL)
+SELECT writer FROM named WHERE writer IS NOT NULL"""
 NOTIFY: LiteralString = "SELECT pg_notify(%s, %s)"
 LOCKED_NUMBERS: LiteralString = "SELECT seq FROM lock WHERE queue = %s AND seq = ANY(%s::bigint[])"

@@ -96,7 +96,6 @@ class Transaction:
         self._group = group
         self._memory = memory
         self._needs = Needs(group)
-        self._work: PostgresWork | None = None
 
     def run(self, now_ms: Callable[[int], int], others: bool, housekeeping: bool) -> Done:
         """Execute the commands and commit. `now_ms` makes the commit's instant from the server's."""
@@ -217,8 +216,7 @@ class Transaction:
         payload = payload_of(self._setting.gateway, hints) if others else None
         if payload is not None:
             batch.append((dialect.NOTIFY, (self._setting.schema, payload)))
-        synced = bool(batch) and (has_journal or any(map(_is_synced, self._group)))
-        synced = synced and any(_is_synced(command) or isinstance(command, commands.Sweep) for command in self._group)
+        synced = any(map(_is_synced, self._group)) or (self._needs.sweeps and has_journal)
         if not synced:
             batch.append(("SET LOCAL synchronous_commit TO off", ()))
         self._finish(batch)

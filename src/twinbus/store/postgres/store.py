@@ -31,6 +31,7 @@ _log = logging.getLogger(__name__)
 JOURNAL_RETENTION_MS = 7 * 24 * 3600 * 1000
 POLL_MS = 1_000
 TRIES = 5
+FIRST_WAIT_MS = 50
 LONGEST_NAME = 63  # The server cuts longer names off, and two of them might become one.
 _BEAT = """
 WITH me AS (UPDATE gateway SET seen_at = clock_timestamp() WHERE number = %s RETURNING 1),
@@ -76,6 +77,7 @@ class PostgresStore:
         self._seen: dict[int, int] = {}  # How often each entity's row had changed when it was last looked at.
         self._due_ms: int | None = 0  # In the caller's time, like the next two; nobody knows yet what is due.
         self._swept_ms = self._now_ms = 0
+        self._waits_ms = (0, 0)  # From when to when no new connection is tried.
         self._kept_house_ms: int | None = None
         try:
             schema.prepare(self._connection, schema_name)
@@ -101,17 +103,14 @@ class PostgresStore:
         self._now_ms = now_ms
         if self._closed:
             return refuse(group, BusError(Fault.STORE_UNAVAILABLE, "The messaging store is closed."))
-        if self._connection is None:
-            try:
-                self._reconnect()
-            except BusError as error:
-                self._due_ms = now_ms + (self._poll_ms or POLL_MS)
-                return refuse(group, error)
+        if self._connection is None and not self._may_be_back(now_ms):
+            text = "The messaging store's database cannot be reached."
+            return refuse(group, BusError(Fault.STORE_UNAVAILABLE, text, definite=True))
         try:
             return self._try(group, now_ms)
         except Exception as error:
             if self._gave_up(error):
-                return refuse(group, self._unknown(error))
+                return refuse(group, _unknown())
             for command in group:
                 clear(command)
             if len(group) == 1:
@@ -143,7 +142,7 @@ class PostgresStore:
                     command.error = late
             return self._try(free, now_ms) if free else Hints()
         except Exception as error:
-            return refuse(group, self._unknown(error) if self._gave_up(error) else late)
+            return refuse(group, _unknown() if self._gave_up(error) else late)
 
     def due_at_ms(self) -> int | None:
         """When the next sweep should be: something is due, or others may have done something worth a look."""
@@ -219,7 +218,7 @@ class PostgresStore:
             return self._connection.execute(statement, values).fetchall()
         except psycopg.Error as error:
             if self._gave_up(error):
-                raise self._unknown(error) from error
+                raise _unknown() from error
             raise BusError(Fault.INTERNAL, f"The messaging store could not do this: {error}") from error
 
     # One transaction, and what its failure means.
@@ -303,7 +302,7 @@ class PostgresStore:
                 return False
             except psycopg.Error as worse:
                 error = worse
-        _log.warning("store %d: the database is gone: %s", self.number, error)
+        _log.warning("store %d: the database is gone: %s", self.number, " ".join(str(error).split()))
         self._drop_connection()
         return True
 
@@ -311,6 +310,21 @@ class PostgresStore:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+    def _may_be_back(self, now_ms: int) -> bool:
+        """Try to connect anew, ever more seldom up to once a second; without a poll, at every call."""
+        first_ms, next_ms = self._waits_ms
+        if self._poll_ms and first_ms <= now_ms < next_ms:
+            return False
+        try:
+            self._reconnect()
+        except BusError as error:
+            _log.debug("store %d: %s", self.number, error)
+            self._waits_ms = (now_ms, now_ms + min(max(2 * (next_ms - first_ms), FIRST_WAIT_MS), POLL_MS))
+            self._due_ms = self._waits_ms[1]
+            return False
+        self._waits_ms = (0, 0)
+        return True
 
     def _reconnect(self) -> None:
         """Connect anew; with several hosts in the address, to the one that takes writes now."""
@@ -325,15 +339,16 @@ class PostgresStore:
         self._others = True  # Perhaps; and what was committed unheard is found by looking around.
         _log.warning("store %d: connected again", self.number)
 
-    def _unknown(self, error: BaseException) -> BusError:
-        return BusError(
-            Fault.STORE_UNAVAILABLE, f"The database was lost, and whether this was done is not known: {error}"
-        )
-
     def _fault(self, command: Command, error: Exception) -> BusError:
         if postgres.is_full(error):
             return BusError(Fault.STORE_UNAVAILABLE, "The database's disk is full.", definite=True)
         if postgres.is_late(error):
-            return BusError(Fault.STORE_UNAVAILABLE, f"The database was too slow: {error}", definite=True)
+            return BusError(Fault.STORE_UNAVAILABLE, "The database was too slow.", definite=True)
         _log.error("store %d: a %s failed", self.number, type(command).__name__, exc_info=error)
-        return BusError(Fault.INTERNAL, f"The messaging store could not do this: {error}")
+        text = f"The messaging store could not do this: {type(error).__name__}."
+        return BusError(Fault.INTERNAL, text, definite=True)
+
+
+def _unknown() -> BusError:
+    """What clients are told; where the database is and what it said is for the log only."""
+    return BusError(Fault.STORE_UNAVAILABLE, "The database was lost, and whether this was done is not known.")

@@ -94,7 +94,7 @@ class Reader:
         """All rows of a named statement."""
         if statement in _JSON_ASKED:
             values = [to_json(json.loads(value)) for value in values]
-        cursor = self._connection.execute(DIALECT[statement], self._values(values))
+        cursor = self._connection.execute(DIALECT[statement], self._values(values), binary=True)
         self._changes = cursor.rowcount
         return cursor.fetchall() if cursor.description is not None else []
 
@@ -135,7 +135,6 @@ class PostgresWork(Work):
         self._unlocked: list[int] = []
         self._locked: list[tuple[int, int, int | None, int, str | None]] = []
         self._renewed: dict[int, list[int]] = {}
-        self._wrote = False
 
     # Numbers of connections and links are a gateway's own; in the rows they are told apart.
 
@@ -220,18 +219,16 @@ class PostgresWork(Work):
         """Send statements together and wait once; their rows."""
         if not batch:
             return []
-        self._wrote = True
         if len(batch) == 1:
-            cursor = self.connection.execute(*batch[0])
+            cursor = self.connection.execute(*batch[0], binary=True)
             return [cursor.fetchall() if cursor.description is not None else []]
         with self.connection.pipeline():
-            cursors = [self.connection.execute(*statement) for statement in batch]
+            cursors = [self.connection.execute(*statement, binary=True) for statement in batch]
         return [cursor.fetchall() if cursor.description is not None else [] for cursor in cursors]
 
     def execute(self, statement: str, values: Any = ()) -> Any:
         """Run a named statement of a rare operation, after what is planned; its first value if any."""
         self.flush()
-        self._wrote = True
         return self.database.execute(statement, values).get
 
     def flush(self) -> None:
@@ -250,11 +247,6 @@ class PostgresWork(Work):
         if dirty:
             made.append(set_counts(dirty, entities))
         return made
-
-    @property
-    def wrote(self) -> bool:
-        """Whether anything was written, or asked for in a way that may have."""
-        return self._wrote
 
     # Reading.
 
