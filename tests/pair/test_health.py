@@ -136,3 +136,19 @@ async def test_a_flapping_primary_is_trusted_only_after_several_pings(scene: Sce
         await until(lambda: scene.changes[-1].after is State.HEALTHY, "healing")
         assert asyncio.get_running_loop().time() - began >= 2
         assert client.status().pings == 3
+
+
+async def test_a_probe_leaves_nothing_behind(scene: Scene) -> None:
+    """Where pings would be delivered, as at Azure: a message scheduled far ahead, and cancelled at once."""
+    queue = scene.queue()
+    async with scene.client(failover_interval=0, ping_with_probe=True) as client:
+        sender = client.get_queue_sender(queue)
+        scene.proxy.set(Mode.REFUSE)
+        assert await scene.send(sender, "diverted")
+        scene.proxy.set(Mode.PASS)
+        await until(lambda: scene.changes[-1].after is State.HEALTHY, "healing")
+        assert client.status().pings == 1
+
+    told = [entry.operation for entry in journals.entries(scene.primary, queue) if entry.operation != "manage"]
+    assert told == ["schedule", "cancel"]
+    assert scene.primary.count(queue, "ScheduledMessageCount") == 0

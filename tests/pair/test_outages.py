@@ -92,7 +92,7 @@ async def test_a_primary_that_is(scene: Scene, breaks: Fault, heals: Fault) -> N
 async def test_an_answer_that_is_lost_after_the_commit_makes_no_second_message(scene: Scene) -> None:
     """The send is diverted although it had arrived; the destination knows its id."""
     queue = scene.queue(RequiresDuplicateDetection=True)
-    async with scene.client(enable_syphon=True, failover_interval=0, poll=2) as client:
+    async with scene.client(enable_syphon=True, failover_interval=0, poll=2, attempts=1) as client:
         sender = client.get_queue_sender(queue)
         assert await scene.send(sender, "first")
         scene.proxy.cut(Says.DISPOSITION, Toward.CLIENT)
@@ -108,7 +108,7 @@ async def test_an_answer_that_is_lost_after_the_commit_makes_no_second_message(s
 
 async def test_a_slow_primary_is_not_given_up(scene: Scene) -> None:
     queue = scene.queue()
-    async with scene.client() as client:
+    async with scene.client(attempt_timeout=5) as client:
         sender = client.get_queue_sender(queue)
         scene.proxy.latency_s = 0.1
         for number in range(5):

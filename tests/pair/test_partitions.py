@@ -112,7 +112,7 @@ async def test_where_duplicates_are_detected_the_id_is_the_key(scene: Scene) -> 
     assert scene.diverted == {same[1]}
 
 
-async def test_who_may_not_ask_goes_on_without_knowing(scene: Scene) -> None:
+async def test_a_send_does_not_wait_for_an_administration_that_cannot_be_asked(scene: Scene) -> None:
     queue = scene.queue(EnablePartitioning=True)
     async with scene.client(failover_interval=0) as client:
         client._core.primary._http_address = "http://127.0.0.1:9"

@@ -6,6 +6,7 @@ import asyncio
 import statistics
 import time
 
+import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from azure.servicebus.aio import ServiceBusClient as AsyncClient
 
@@ -14,6 +15,8 @@ from support.pair_scene import QUICK, Scene
 from twinbus.client import connect, messages
 from twinbus.client.diverting import divert
 from twinbus.pair import PairedServiceBusClient, SendAvailabilityOptions
+
+pytestmark = pytest.mark.alone
 
 ROUNDS = 120
 SENDS = 8

@@ -10,15 +10,20 @@ import typer
 from twinbus import __version__
 from twinbus.cli.bench import bench
 from twinbus.cli.bench_filters import bench_filters
+from twinbus.cli.bench_ledger import bench_ledger
+from twinbus.cli.bench_outbox import bench_outbox
 from twinbus.cli.certs import certs
 from twinbus.cli.config import check_config
 from twinbus.cli.dlq import dlq
 from twinbus.cli.drill import drill
 from twinbus.cli.entity import entity
 from twinbus.cli.keys import keys
+from twinbus.cli.ledger import ledger
+from twinbus.cli.outbox import outbox
 from twinbus.cli.pair import pair
 from twinbus.cli.peek import peek
 from twinbus.cli.receive import receive
+from twinbus.cli.relay import relay
 from twinbus.cli.send import send
 from twinbus.cli.serve import serve
 from twinbus.cli.store import store
@@ -45,10 +50,15 @@ app.command("reset")(reset)
 app.add_typer(clock, name="clock")
 app.add_typer(pair, name="pair")
 app.command("syphon")(syphon)
+app.add_typer(outbox, name="outbox")
+app.add_typer(ledger, name="ledger")
+app.add_typer(relay, name="relay")
 app.command("certs")(certs)
 app.command("check-config")(check_config)
 app.command("bench")(bench)
 app.command("bench-filters")(bench_filters)
+app.command("bench-ledger")(bench_ledger)
+app.command("bench-outbox")(bench_outbox)
 app.command("drill")(drill)
 
 

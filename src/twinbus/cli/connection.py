@@ -131,10 +131,13 @@ def namespace(connection_string: str | None, ca: Path | str | None = None, http_
         address = f"https://{host}:{http_port}" if http_port else f"https://{host}"
     else:
         address = f"http://{host}:{http_port or DEVELOPMENT_HTTP_PORT}"
-    return Namespace(target, address, _trusting(ca) if ca is not None else None)
+    return Namespace(target, address, trusting(ca))
 
 
-def _trusting(ca: Path | str) -> ssl.SSLContext:
+def trusting(ca: Path | str | None) -> ssl.SSLContext | None:
+    """The authorities in a file; None for those of the system."""
+    if ca is None:
+        return None
     try:
         return ssl.create_default_context(cafile=ca)
     except (OSError, ssl.SSLError) as problem:

@@ -27,6 +27,7 @@ from twinbus.cli.describing import Listed, show_entity, show_list, show_rule
 from twinbus.cli.documents import Wanted, address_of, document, kind_of, read_entity, rule_document
 from twinbus.cli.nearest import finding
 from twinbus.cli.output import Output, progress_bar
+from twinbus.cli.pairing import both
 from twinbus.cli.running import PromptError, command, confirm
 from twinbus.cli.settings import changed, changed_rule, refuse_rule_options, takes_settings
 from twinbus.cli.showing import counted
@@ -65,6 +66,12 @@ TopicOption = Annotated[bool, typer.Option("--topic", help="Create a topic rathe
 FromOption = Annotated[
     Path | None,
     typer.Option("--from", allow_dash=True, help="Create what JSON describes, as `entity list --json` prints it."),
+]
+BothOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--pair", show_default=False, help="Create it in both namespaces of the pair that this TOML describes."
+    ),
 ]
 
 
@@ -135,6 +142,7 @@ async def create(
     topic: TopicOption = False,
     if_missing: Annotated[bool, typer.Option("--if-missing", help="Leave what is there as it is.")] = False,
     documents: FromOption = None,
+    pair: BothOption = None,
     json: JsonOption = False,
     connection_string: ConnectionOption = None,
     ca: CaOption = None,
@@ -142,27 +150,29 @@ async def create(
 ) -> None:
     """Create a queue, a topic, a subscription or a rule."""
     output = Output(json)
-    place = namespace(connection_string, ca, http_port)
+    places = [namespace(connection_string, ca, http_port)] if pair is None else await both(pair)
     if (name is None) == (documents is None):
         raise PromptError("Name what is to be created, or say where it is described with --from.")
     if documents is not None:
         if settings or topic:
             raise PromptError("With --from, all settings come from there.")
         wanted = list(_described(documents))
-        async with place.administer() as administration:
-            with progress_bar("creating", len(wanted)) as progress:
-                for one in wanted:
-                    await _create(administration, output, one, if_missing)
-                    progress.advance(progress.task_ids[0])
+        for place in places:
+            async with place.administer() as administration:
+                with progress_bar("creating", len(wanted)) as progress:
+                    for one in wanted:
+                        await _create(administration, output, one, if_missing)
+                        progress.advance(progress.task_ids[0])
         return
     address = parse_address(name or "")
     if topic and address.subscription:
         raise PromptError(f"--topic: '{name}' is no name of a topic, but of what is below one.")
-    async with finding(place, address.entity), place.administer() as administration:
-        if address.rule:
-            await _create_rule(administration, output, address, settings, if_missing)
-        else:
-            await _create(administration, output, _wanted(address, topic, settings), if_missing)
+    for place in places:
+        async with finding(place, address.entity), place.administer() as administration:
+            if address.rule:
+                await _create_rule(administration, output, address, settings, if_missing)
+            else:
+                await _create(administration, output, _wanted(address, topic, settings), if_missing)
 
 
 def _wanted(address: Address, topic: bool, settings: Mapping[str, Any]) -> Wanted:

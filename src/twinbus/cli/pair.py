@@ -77,6 +77,10 @@ def _tell(output: Output, paired: Paired) -> None:
 @command
 async def status(
     check: Annotated[bool, typer.Option("--check", help="End with exit code 1 if there is a warning.")] = False,
+    entities: Annotated[
+        bool,
+        typer.Option("--entities", help="Say which entities are missing in one namespace, or differ (replication)."),
+    ] = False,
     pair: PairOption = None,
     primary: PrimaryOption = None,
     secondary: SecondaryOption = None,
@@ -85,7 +89,12 @@ async def status(
     """Show how a pair stands: both namespaces, the backlog queues, who is alive, and what needs attention."""
     from twinbus.pair.survey import survey
 
-    found = await survey(described(pair, primary, secondary))
+    description = described(pair, primary, secondary)
+    found = await survey(description)
+    if entities:
+        from twinbus.pair.replication_survey import differences
+
+        found.warnings += await differences(description, found)
     output = Output(json)
     if json:
         output.record(_document(found))

@@ -5,12 +5,14 @@ What a description may say is told in `twinbus.pair.description`; here its probl
 
 from __future__ import annotations
 
+import logging
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from twinbus.cli.connection import Namespace, trusting
 from twinbus.cli.running import PromptError
 
 if TYPE_CHECKING:
@@ -41,6 +43,7 @@ def described(pair: Path | None, primary: str | None, secondary: str | None) -> 
     """The pair that the options name; a PromptError that says what is wrong with it, and where."""
     from twinbus.pair.description import DescriptionError, PairDescription  # The SDK takes half a second.
 
+    logging.getLogger("twinbus.pair").setLevel(logging.ERROR)  # The commands tell what happens in their own words.
     given = {"TWINBUS_PRIMARY": primary, "TWINBUS_SECONDARY": secondary}
     environment = {**os.environ, **{name: text for name, text in given.items() if text}}
     try:
@@ -53,11 +56,24 @@ def described(pair: Path | None, primary: str | None, secondary: str | None) -> 
     return description
 
 
+async def both(pair: Path) -> list[Namespace]:
+    """The two namespaces of a pair, as other commands use one; they are asked where they are administered."""
+    description = described(pair, None, None)
+    found = []
+    for half, told in zip(description.halves(), (description.primary, description.secondary), strict=True):
+        try:
+            found.append(Namespace(half.target, await half.http_address(), trusting(told.ca)))
+        finally:
+            await half.close()
+    return found
+
+
 def _with_lines(pair: Path | None, error: DescriptionError) -> str:
     """Each problem with its line, where it is one of the file's."""
     from twinbus.broker.lines import toml_lines
 
-    if pair is None or any(not problem.path for problem in error.problems):
+    if pair is None or not any(problem.path for problem in error.problems):
         return str(error)
     lines = toml_lines(pair.read_text(encoding="utf-8"))
-    return "\n".join(f"{pair}:{lines.of(problem.path)}: {problem.text}" for problem in error.problems)
+    told = [(f"{pair}:{lines.of(path)}" if path else str(pair), text) for path, text in error.problems]
+    return "\n".join(f"{where}: {text}" for where, text in told)

@@ -6,15 +6,18 @@ Ends only what it started.
 from __future__ import annotations
 
 import asyncio
+import random
 import re
 import signal
 import socket
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 READY_S = 30.0
 STOP_S = 10.0
 LOOPBACK = "127.0.0.1"
+PORTS = range(20_000, 32_000)  # Below those that the system gives to whoever connects.
 
 
 class BrokerFailedError(Exception):
@@ -109,7 +112,8 @@ class Broker:
 
 
 def free_port() -> int:
-    """A port that nobody uses at present."""
-    with socket.socket() as found:
-        found.bind((LOOPBACK, 0))
-        return int(found.getsockname()[1])
+    """A port that nobody listens on at present, and that the system gives to nobody while its broker is down."""
+    while True:
+        port = random.choice(PORTS)
+        with suppress(OSError), socket.create_server((LOOPBACK, port)):
+            return port

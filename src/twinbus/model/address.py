@@ -18,11 +18,13 @@ class SubQueue(IntEnum):
 
 
 BACKLOG_PART = "/x-servicebus-transfer/"
+ORDERED_BACKLOG_PART = "/x-servicebus-transfer-ordered/"
 
 
 def is_backlog(path: str) -> bool:
     """Whether a queue is one in which a paired namespace's senders leave what is diverted."""
-    return BACKLOG_PART in path.lower()
+    path = path.lower()
+    return BACKLOG_PART in path or ORDERED_BACKLOG_PART in path
 
 
 class Address(NamedTuple):

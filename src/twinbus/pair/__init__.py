@@ -7,22 +7,40 @@ from twinbus.pair.board import Change, Scope
 from twinbus.pair.core import PairStatus
 from twinbus.pair.description import DescriptionError, PairDescription
 from twinbus.pair.errors import (
+    AlreadyDoneError,
     BacklogError,
+    LedgerError,
+    NotReplicatedError,
     NotWhileDivertedError,
+    OutboxError,
+    OutboxFullError,
     PairError,
     PairingError,
     PartnerError,
     RefusedError,
 )
 from twinbus.pair.health import State
+from twinbus.pair.ledger_keeping import Ledger
 from twinbus.pair.options import SendAvailabilityOptions
+from twinbus.pair.outbox import Outbox
+from twinbus.pair.outbox_client import OutboxClient
+from twinbus.pair.outbox_rows import Queued
+from twinbus.pair.replication_sync import ReplicatedClient
 from twinbus.pair.sync import PairedSender, PairedServiceBusClient
 
 __all__ = [
+    "AlreadyDoneError",
     "BacklogError",
     "Change",
     "DescriptionError",
+    "Ledger",
+    "LedgerError",
+    "NotReplicatedError",
     "NotWhileDivertedError",
+    "Outbox",
+    "OutboxClient",
+    "OutboxError",
+    "OutboxFullError",
     "PairDescription",
     "PairError",
     "PairStatus",
@@ -30,7 +48,9 @@ __all__ = [
     "PairedServiceBusClient",
     "PairingError",
     "PartnerError",
+    "Queued",
     "RefusedError",
+    "ReplicatedClient",
     "Scope",
     "SendAvailabilityOptions",
     "State",

@@ -18,12 +18,27 @@ from twinbus.pair.board import Change
 from twinbus.pair.core import PairCore, PairStatus, halves, halves_of
 from twinbus.pair.description import PairDescription
 from twinbus.pair.diversion import Diverted
+from twinbus.pair.errors import PairingError
 from twinbus.pair.half import Half
+from twinbus.pair.ledger_keeping import AsyncLedger as Ledger
+from twinbus.pair.ledger_keeping import LedgerCore
 from twinbus.pair.options import SendAvailabilityOptions
+from twinbus.pair.outbox import Outbox
+from twinbus.pair.outbox_aio import OutboxClient
+from twinbus.pair.outbox_rows import Queued
 from twinbus.pair.overlapped import MAX_IN_FLIGHT, Outcome, Window, Windows
-from twinbus.pair.sending import AtPrimary, PairedSending, Steps
+from twinbus.pair.receiving import ReplicatedReceiver
+from twinbus.pair.replication_aio import ReplicatedClient, through_ledger
+from twinbus.pair.sending import AtPrimary, Steps
 
-__all__ = ["PairedSender", "PairedServiceBusClient", "SendAvailabilityOptions"]
+__all__ = [
+    "Ledger",
+    "OutboxClient",
+    "PairedSender",
+    "PairedServiceBusClient",
+    "ReplicatedClient",
+    "SendAvailabilityOptions",
+]
 
 
 class PairedServiceBusClient:
@@ -38,6 +53,9 @@ class PairedServiceBusClient:
         primary_name: str | None = None,
         on_change: Callable[[Change], None] | None = None,
         on_diverted: Callable[[Diverted], None] | None = None,
+        outbox: Outbox | Path | str | None = None,
+        always: bool = False,
+        on_queued: Callable[[Queued], None] | None = None,
         _halves: tuple[Half, Half] | None = None,
     ) -> None:
         options = options or SendAvailabilityOptions()
@@ -47,7 +65,9 @@ class PairedServiceBusClient:
         self._core = PairCore(first, second, options, primary_name=primary_name, on_change=on_change)
         self._core.companion.on_fault = self._broken_off
         self._core.companion.on_diverted = on_diverted
+        self._core.use_outbox(outbox, always, on_queued)
         self._starting: asyncio.Task[Any] | None = None
+        self._pairing_later: asyncio.Task[None] | None = None
         sdk.watch_close(primary, first.mark_closed)
         sdk.watch_close(secondary, second.mark_closed)
 
@@ -61,18 +81,24 @@ class PairedServiceBusClient:
         primary_name: str | None = None,
         on_change: Callable[[Change], None] | None = None,
         on_diverted: Callable[[Diverted], None] | None = None,
+        outbox: Outbox | Path | str | None = None,
+        always: bool = False,
+        on_queued: Callable[[Queued], None] | None = None,
         **kwargs: Any,
     ) -> PairedServiceBusClient:
         """A pair from two connection strings; other arguments are the SDK client's own."""
         options = options or SendAvailabilityOptions()
         settings = sdk.bounded(options.attempts, options.seconds("attempt_timeout")) | kwargs
         return cls(
-            ServiceBusClient.from_connection_string(primary, **settings),
-            ServiceBusClient.from_connection_string(secondary, **settings),
+            ServiceBusClient.from_connection_string(primary, **(sdk.at_port(primary) | settings)),
+            ServiceBusClient.from_connection_string(secondary, **(sdk.at_port(secondary) | settings)),
             options,
             primary_name=primary_name,
             on_change=on_change,
             on_diverted=on_diverted,
+            outbox=outbox,
+            always=always,
+            on_queued=on_queued,
             _halves=halves(primary, secondary, kwargs, options.seconds("attempt_timeout")),
         )
 
@@ -83,13 +109,18 @@ class PairedServiceBusClient:
         *,
         on_change: Callable[[Change], None] | None = None,
         on_diverted: Callable[[Diverted], None] | None = None,
+        outbox: Outbox | Path | str | None = None,
+        always: bool = False,
+        on_queued: Callable[[Queued], None] | None = None,
         **kwargs: Any,
     ) -> PairedServiceBusClient:
         """A pair as a TOML file describes it, or without one the environment; see docs/pairing.md."""
         pair = PairDescription.read(description)
         settings = sdk.bounded(pair.options.attempts, pair.options.seconds("attempt_timeout")) | kwargs
         first, second = (
-            ServiceBusClient.from_connection_string(half.connection_string, **(half.client_settings() | settings))
+            ServiceBusClient.from_connection_string(
+                half.connection_string, **(sdk.at_port(half.connection_string, half.ca) | settings)
+            )
             for half in (pair.primary, pair.secondary)
         )
         return cls(
@@ -99,18 +130,21 @@ class PairedServiceBusClient:
             primary_name=pair.primary.name,
             on_change=on_change,
             on_diverted=on_diverted,
+            outbox=outbox,
+            always=always,
+            on_queued=on_queued,
             _halves=pair.halves(),
         )
 
     @property
     def is_paired(self) -> bool:
         """Whether the pair is made."""
-        return self._starting is not None and self._starting.done()
+        return self._core.companion.paired is not None
 
     async def pair(self) -> PairStatus:
         """Make the pair: nothing can be sent before. Done by `async with`, and by the first send."""
         if self._starting is None:
-            self._starting = asyncio.create_task(self._core.companion.start())
+            self._starting = asyncio.create_task(self._core.open())
         try:
             await asyncio.shield(self._starting)
         except BaseException:
@@ -119,34 +153,73 @@ class PairedServiceBusClient:
             raise
         return self.status()
 
+    async def _pair_or_wait(self) -> None:
+        """Whoever has an outbox need not wait for the pair: it is made when that is possible."""
+        if self._pairing_later is not None:
+            return
+        try:
+            await self.pair()
+        except PairingError:
+            if self._core.outbox is None:
+                raise
+            self._pairing_later = asyncio.create_task(self._core.pair_later())
+
+    @property
+    def outbox(self) -> Outbox | None:
+        """The outbox, if the client has one."""
+        return None if self._core.outbox is None else self._core.outbox.outbox
+
     def status(self) -> PairStatus:
         """How the pair stands."""
         return self._core.status()
 
-    def get_queue_sender(self, queue_name: str, **kwargs: Any) -> PairedSender:
-        """A sender to a queue of the primary that goes on sending when the primary is down."""
-        return PairedSender(self, self.primary.get_queue_sender(queue_name, **kwargs), queue_name)
+    def get_queue_sender(
+        self, queue_name: str, *, always: bool | None = None, ordered: bool | None = None, **kwargs: Any
+    ) -> PairedSender:
+        """A sender to a queue of the primary that goes on sending when the primary is down.
 
-    def get_topic_sender(self, topic_name: str, **kwargs: Any) -> PairedSender:
-        """A sender to a topic of the primary that goes on sending when the primary is down."""
-        return PairedSender(self, self.primary.get_topic_sender(topic_name, **kwargs), topic_name)
+        `always` (first into the outbox) and `ordered` are as the client has them, unless they are given.
+        """
+        return PairedSender(self, self.primary.get_queue_sender(queue_name, **kwargs), queue_name, always, ordered)
 
-    def get_queue_receiver(self, queue_name: str, **kwargs: Any) -> ServiceBusReceiver:
-        """A receiver from the primary; what was diverted reaches it through the syphon."""
+    def get_topic_sender(
+        self, topic_name: str, *, always: bool | None = None, ordered: bool | None = None, **kwargs: Any
+    ) -> PairedSender:
+        """A sender to a topic of the primary that goes on sending when the primary is down.
+
+        `always` (first into the outbox) and `ordered` are as the client has them, unless they are given.
+        """
+        return PairedSender(self, self.primary.get_topic_sender(topic_name, **kwargs), topic_name, always, ordered)
+
+    def get_queue_receiver(
+        self, queue_name: str, *, ledger: LedgerCore | None = None, **kwargs: Any
+    ) -> ServiceBusReceiver | ReplicatedReceiver:
+        """A receiver from the primary; what was diverted reaches it through the syphon.
+
+        With a ledger, what comes twice is handed out once (docs/replication.md).
+        """
+        if ledger is not None:
+            return through_ledger(ledger, self.primary, queue_name, None, kwargs)
         return self.primary.get_queue_receiver(queue_name, **kwargs)
 
-    def get_subscription_receiver(self, topic_name: str, subscription_name: str, **kwargs: Any) -> ServiceBusReceiver:
-        """A receiver from a subscription of the primary."""
+    def get_subscription_receiver(
+        self, topic_name: str, subscription_name: str, *, ledger: LedgerCore | None = None, **kwargs: Any
+    ) -> ServiceBusReceiver | ReplicatedReceiver:
+        """A receiver from a subscription of the primary; with a ledger, as for a queue."""
+        if ledger is not None:
+            return through_ledger(ledger, self.primary, topic_name, subscription_name, kwargs)
         return self.primary.get_subscription_receiver(topic_name, subscription_name, **kwargs)
 
     async def close(self) -> None:
         """End pings and pumps, and close both halves."""
-        await self._core.companion.stop()
+        if self._pairing_later is not None:
+            self._pairing_later.cancel()
+        await self._core.close()
         await asyncio.gather(self.primary.close(), self.secondary.close())
 
     async def __aenter__(self) -> PairedServiceBusClient:
         try:
-            await self.pair()
+            await self._pair_or_wait()
         except BaseException:
             await self.close()
             raise
@@ -158,13 +231,10 @@ class PairedServiceBusClient:
     def _broken_off(self, half: Half, reason: Exception) -> None:
         sdk.break_off(self.primary if half is self._core.primary else self.secondary, reason)
 
-    def _sending(self, sender: ServiceBusSender, path: str) -> PairedSending:
-        return self._core.sending(sender, path)
-
     async def _carry_out(self, steps: Steps) -> Any:
         """Do what the steps say, one after the other."""
         if not self.is_paired:
-            await self.pair()
+            await self._pair_or_wait()
         try:
             step = next(steps)
             while True:
@@ -181,18 +251,28 @@ class PairedServiceBusClient:
 class PairedSender:
     """The SDK's sender; what it does not do differently it leaves to the one for the primary."""
 
-    def __init__(self, client: PairedServiceBusClient, sender: ServiceBusSender, path: str) -> None:
+    def __init__(
+        self,
+        client: PairedServiceBusClient,
+        sender: ServiceBusSender,
+        path: str,
+        always: bool | None = None,
+        ordered: bool | None = None,
+    ) -> None:
         self._client = client
         self._sender = sender
         self._path = path
         self._windows = Windows()
-        self._sending = client._sending(sender, path)
+        self._sending = client._core.sending(sender, path, always, ordered)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._sender, name)
 
-    async def send_messages(self, message: Any, *, timeout: float | None = None, **kwargs: Any) -> None:
-        """Send, and return when the primary or a backlog queue has the messages."""
+    async def send_messages(self, message: Any, *, timeout: float | None = None, **kwargs: Any) -> Queued | None:
+        """Send, and return when the primary or a backlog queue has the messages.
+
+        What only the outbox has, if the client has one, is queued locally, and that is what is returned.
+        """
         sending = self._sending
         failed = None
         if sending.goes_straight(message) and self._client.is_paired:
@@ -202,8 +282,9 @@ class PairedSender:
                 failed = error
             else:
                 sending.went_straight(message)
-                return
-        await self._client._carry_out(sending.send_messages(message, timeout, kwargs, failed))
+                return None
+        queued: Queued | None = await self._client._carry_out(sending.send_messages(message, timeout, kwargs, failed))
+        return queued
 
     async def create_message_batch(self, max_size_in_bytes: int | None = None) -> ServiceBusMessageBatch:
         """A batch; while the primary cannot be asked, of the size that it last told."""
@@ -231,7 +312,9 @@ class PairedSender:
 
     def overlapped(self, max_in_flight: int = MAX_IN_FLIGHT) -> Window[Any]:
         """Sends that overlap, at most so many at a time; use it with `async with` and `submit`."""
-        return self._windows.open(self._client._core.pairing, self._path, max_in_flight, self._sending.refusal)
+        return self._windows.open(
+            self._client._core.pairing, self._path, max_in_flight, self._sending.refusal, self._sending.beside
+        )
 
     async def send_many(self, messages: Any, max_in_flight: int = MAX_IN_FLIGHT) -> list[Outcome[Any]]:
         """Send messages overlapped, and return the outcome of each, in order."""
@@ -244,7 +327,7 @@ class PairedSender:
         self._windows.check()
 
     async def __aenter__(self) -> PairedSender:
-        await self._client.pair()
+        await self._client._pair_or_wait()
         return self
 
     async def __aexit__(self, *args: object) -> None:

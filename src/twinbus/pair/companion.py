@@ -13,6 +13,7 @@ from typing import Any
 from uuid import uuid4
 
 from twinbus.client.errors import ClientError
+from twinbus.pair import ordered_queues
 from twinbus.pair.backlog import Rotation
 from twinbus.pair.board import Board, Change, Scope
 from twinbus.pair.diversion import Diversion, Diverted
@@ -21,6 +22,8 @@ from twinbus.pair.failures import Failure, kind_of
 from twinbus.pair.half import Half, HalfState
 from twinbus.pair.health import Event, State
 from twinbus.pair.options import SendAvailabilityOptions
+from twinbus.pair.ordered_route import OrderedRoute
+from twinbus.pair.ordered_syphon import OrderedPump
 from twinbus.pair.pairing import Paired, pair
 from twinbus.pair.partitions import Partitions
 from twinbus.pair.ping import ping
@@ -48,6 +51,9 @@ class Companion:
         self.rotation: Rotation | None = None
         self.on_fault: Callable[[Half, Exception], None] | None = None
         self.on_diverted: Callable[[Diverted], None] | None = None
+        self.ordered: OrderedRoute | None = None  # Where messages of a session stay in order.
+        self.ordered_pump: OrderedPump | None = None
+        self.make_ordered: Callable[[list[str]], OrderedRoute] | None = None
         self.describe: Callable[[], dict[str, Any]] = dict  # What its status record says.
         self.partitions = Partitions(primary)
         self.pings = 0
@@ -63,7 +69,11 @@ class Companion:
         """Make the pair; then stand by."""
         self._loop = asyncio.get_running_loop()
         options = self.options
-        self.paired = await pair(self.primary, self.secondary, options.backlog_queue_count, self._primary_name)
+        paired = await pair(self.primary, self.secondary, options.backlog_queue_count, self._primary_name)
+        if options.ordered and self.make_ordered is not None:
+            queues = await ordered_queues.have(self.secondary, paired.primary, options.backlog_queue_count)
+            self.ordered = self.make_ordered(queues)
+        self.paired = paired
         self.rotation = Rotation(self.paired.queues, options.seconds("queue_rest"), time.monotonic)
         self.diversion = Diversion(
             self.secondary, self.rotation, options.seconds("divert_timeout"), lambda: uuid4().hex, self.on_diverted
@@ -80,6 +90,14 @@ class Companion:
                 pause_s=options.seconds("syphon_pause"),
             )
             self.pump.start()
+            self.ordered_pump = OrderedPump(
+                self.primary,
+                self.secondary,
+                lambda: ordered_queues.found(self.secondary, paired.primary),
+                poll_s=options.seconds("poll"),
+                pause_s=options.seconds("syphon_pause"),
+            )
+            self.ordered_pump.start()
             self._spawn(self._watch())
         if options.announce:
             self._presence = Presence(
@@ -99,6 +117,11 @@ class Companion:
         elif not self._loop.is_closed():
             self._loop.call_soon_threadsafe(lambda: self._spawn(self.partitions.find_out(path)))
 
+    def was_diverted(self, diverted: Diverted) -> None:
+        """Tell whoever listens."""
+        if self.on_diverted is not None:
+            self.on_diverted(diverted)
+
     async def divert(self, payloads: Sequence[bytes], path: str, preferred: str | None, timeout_s: float | None) -> str:
         """Send to a backlog queue."""
         assert self.diversion is not None
@@ -106,8 +129,7 @@ class Companion:
 
     async def stop(self) -> None:
         """End everything; nothing hangs."""
-        if self.pump is not None:
-            await self.pump.stop()
+        await self._stop_pumps()
         tasks, self._tasks = self._tasks, set()
         for task in tasks:
             task.cancel()
@@ -115,6 +137,11 @@ class Companion:
         if self._presence is not None:
             await self._presence.end()
         await asyncio.gather(self.primary.close(), self.secondary.close(), return_exceptions=True)
+
+    async def _stop_pumps(self) -> None:
+        for pump in (self.pump, self.ordered_pump):
+            if pump is not None:
+                await pump.stop()
 
     def _spawn(self, work: Any) -> None:
         task: asyncio.Task[None] = asyncio.get_running_loop().create_task(work)
@@ -127,8 +154,10 @@ class Companion:
         """A scope fell ill or healed, perhaps in another thread: look at the clock again."""
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._woken.set)
-            if change.after is State.HEALTHY and self.pump is not None:
-                self._loop.call_soon_threadsafe(self.pump.wake)
+            if change.after is State.HEALTHY:
+                for pump in (self.pump, self.ordered_pump):
+                    if pump is not None:
+                        self._loop.call_soon_threadsafe(pump.wake)
             if self._presence is not None:
                 self._loop.call_soon_threadsafe(self._presence.changed)
 
@@ -183,8 +212,7 @@ class Companion:
                     if partner.state is HalfState.OPEN:
                         self._fault(partner, half)
                 if half.state is not HalfState.OPEN and partner.state is not HalfState.OPEN:
-                    if self.pump is not None:
-                        await self.pump.stop()
+                    await self._stop_pumps()
                     return
 
     def _fault(self, half: Half, cause: Half) -> None:

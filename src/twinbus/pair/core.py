@@ -5,21 +5,35 @@ The flavours (`sync`, `aio`) add how to wait.
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import ssl
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from twinbus.client import ConnectionString
 from twinbus.pair import sdk
 from twinbus.pair.board import Board, Change
 from twinbus.pair.companion import Companion
+from twinbus.pair.errors import PairingError
 from twinbus.pair.half import Half, refuse_same
 from twinbus.pair.health import Policy, State
 from twinbus.pair.options import SendAvailabilityOptions
+from twinbus.pair.ordered_route import OrderedRoute
+from twinbus.pair.ordered_syphon import OrderedPump
+from twinbus.pair.outbox import Outbox
+from twinbus.pair.outbox_pair import PairOutbox
+from twinbus.pair.outbox_rows import Queued
+from twinbus.pair.outbox_sending import Beside
+from twinbus.pair.pumping import Pump
 from twinbus.pair.sending import PairedSending, Pairing
 
+_log = logging.getLogger(__name__)
+
+PAIR_AGAIN_S = 2.0
 RECORD_ENTITIES_MAX = 20
 RECORD_TEXT_MAX = 300
 
@@ -38,6 +52,7 @@ class PairStatus:
     syphon: dict[str, Any] | None  # None where this process runs none.
     differing_queues: dict[str, list[str]] = field(default_factory=dict)
     stuck: dict[str, int] = field(default_factory=dict)  # Surplus queues that hold messages.
+    outbox: dict[str, Any] | None = None  # None where this client has none.
 
 
 class PairCore:
@@ -67,11 +82,57 @@ class PairCore:
         self.companion = Companion(primary, secondary, self.options, self.board, primary_name)
         self.companion.describe = self._record
         self.pairing = Pairing(self.board, self.companion, self.options)
+        self.companion.make_ordered = lambda queues: OrderedRoute(self.pairing, queues)
+        self.outbox: PairOutbox | None = None
+        self._outbox_always = False
 
-    def sending(self, sender: Any, path: str) -> PairedSending:
-        """The steps of a sender."""
+    def sending(self, sender: Any, path: str, always: bool | None = None, ordered: bool | None = None) -> PairedSending:
+        """The steps of a sender; `always` and `ordered` as the client has them, unless they are given."""
+        if ordered and not self.options.ordered:
+            raise ValueError("An ordered sender needs a client whose options say ordered=True.")
+        if always and self.outbox is None:
+            raise ValueError("always=True needs a client with an outbox.")
         self.companion.look_up(path)
-        return PairedSending(self.pairing, sender, path)
+        ordered = self.options.ordered if ordered is None else ordered
+        always = self._outbox_always if always is None else always
+        beside = None
+        if ordered or self.outbox is not None:
+            beside = Beside(self.pairing, path, self.outbox, always, ordered)
+        return PairedSending(self.pairing, sender, path, beside)
+
+    def use_outbox(
+        self, outbox: Outbox | Path | str | None, always: bool, on_queued: Callable[[Queued], None] | None
+    ) -> None:
+        """Keep in an outbox what nobody takes, or everything first."""
+        if outbox is not None:
+            owned = not isinstance(outbox, Outbox)
+            made = outbox if isinstance(outbox, Outbox) else Outbox(outbox)
+            self.outbox = PairOutbox(made, self.pairing, owned=owned, on_queued=on_queued)
+            self._outbox_always = always
+        elif always:
+            raise ValueError("always=True needs an outbox.")
+
+    async def open(self) -> None:
+        """Make the pair, and begin to dispatch what is in the outbox; the outbox goes first, as it needs nobody."""
+        if self.outbox is not None:
+            await self.outbox.start()
+        if self.companion.paired is None:
+            await self.companion.start()
+
+    async def pair_later(self) -> None:
+        """Whoever has an outbox goes on without the pair, until it can be made."""
+        while self.companion.paired is None:
+            await asyncio.sleep(PAIR_AGAIN_S)
+            try:
+                await self.companion.start()
+            except PairingError as problem:
+                _log.warning("the pair cannot be made yet: %s", problem)
+
+    async def close(self) -> None:
+        """End everything; nothing hangs."""
+        if self.outbox is not None:
+            await self.outbox.stop()
+        await self.companion.stop()
 
     def _record(self) -> dict[str, Any]:
         """What operators are told of this client; bounded, as a record is small."""
@@ -106,17 +167,28 @@ class PairCore:
                 for scope, health in self.board.ill().items()
                 if health.state is not State.HEALTHY
             },
-            diverted=companion.diversion.diverted if companion.diversion else 0,
+            diverted=(companion.diversion.diverted if companion.diversion else 0)
+            + (companion.ordered.diverted if companion.ordered else 0),
             pings=companion.pings,
-            syphon=None if pump is None else {"moved": dict(pump.moved), "dead": pump.dead, "problem": pump.problem},
+            syphon=None if pump is None else _moved(pump, companion.ordered_pump),
             differing_queues=dict(paired.differing) if paired else {},
             stuck={queue: count for queue, count in paired.surplus.items() if count} if paired else {},
+            outbox=None if self.outbox is None else self.outbox.status(),
         )
+
+
+def _moved(pump: Pump, ordered: OrderedPump | None) -> dict[str, Any]:
+    """What the syphon of a client has done, with what it brought home in order."""
+    told = {"moved": dict(pump.moved), "dead": pump.dead, "problem": pump.problem}
+    if ordered is not None:
+        told |= {"moved": dict(pump.moved + ordered.moved), "dead": pump.dead + ordered.dead}
+        told["problem"] = pump.problem or ordered.problem
+    return told
 
 
 def halves(primary: str, secondary: str, kwargs: dict[str, Any], timeout_s: float) -> tuple[Half, Half]:
     """Both namespaces, from their connection strings."""
-    tls = _trusting(kwargs)
+    tls = trusting(kwargs)
     first, second = ConnectionString.parse(primary), ConnectionString.parse(secondary)
     refuse_same(first, second)
     return Half("primary", first, tls=tls, timeout_s=timeout_s), Half("secondary", second, tls=tls, timeout_s=timeout_s)
@@ -126,12 +198,12 @@ def halves_of(primary: Any, secondary: Any, timeout_s: float) -> tuple[Half, Hal
     """Both namespaces, from SDK clients that somebody made."""
     found = []
     for role, client in (("primary", primary), ("secondary", secondary)):
-        tls = _trusting({"connection_verify": client._connection_verify})
+        tls = trusting({"connection_verify": client._connection_verify})
         found.append(Half(role, sdk.target_of(client), tls=tls, timeout_s=timeout_s))
     return found[0], found[1]
 
 
-def _trusting(kwargs: dict[str, Any]) -> ssl.SSLContext | None:
+def trusting(kwargs: dict[str, Any]) -> ssl.SSLContext | None:
     """The SDK's way of naming authorities, for our own client."""
     context: ssl.SSLContext | None = kwargs.get("ssl_context")
     verify = kwargs.get("connection_verify")

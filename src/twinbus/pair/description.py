@@ -63,10 +63,6 @@ class HalfDescription:
         target = ConnectionString.parse(self.connection_string)
         return Half(role, target, tls=tls, http_address=self.http, timeout_s=timeout_s)
 
-    def client_settings(self) -> dict[str, Any]:
-        """What an SDK client needs to know beside the connection string."""
-        return {} if self.ca is None else {"connection_verify": str(self.ca)}
-
 
 @dataclass(frozen=True, slots=True)
 class PairDescription:
@@ -205,11 +201,13 @@ class _Reading:
         table = dict(self._table("options"))
         self._check_keys(("options",), table, tuple(_OPTIONS))
         given = {name: value for name, value in table.items() if name in _OPTIONS}
+        variables: dict[str, str] = {}  # Options that the environment gives.
         for variable, text in self._environment.items():
             if variable.startswith(OPTION_PREFIX):
                 name = variable.removeprefix(OPTION_PREFIX).lower()
                 if name in _OPTIONS:
                     given[name] = _from_text(_OPTIONS[name], text)
+                    variables[name] = variable
                 else:
                     self._say((), f"{variable} is no option{_hint(name, tuple(_OPTIONS))}")
         chosen = {}
@@ -218,7 +216,8 @@ class _Reading:
                 chosen[name] = _checked(name, _OPTIONS[name], value)
                 SendAvailabilityOptions(**{name: chosen[name]})
             except ValueError as problem:
-                self._say(("options", name), f"[options] {problem}")
+                path = () if name in variables else ("options", name)
+                self._say(path, f"{variables.get(name, '[options]')} {problem}")
         return None if self._problems else SendAvailabilityOptions(**chosen)
 
     def _check_keys(self, path: tuple[str, ...], table: dict[str, Any], known: tuple[str, ...]) -> None:

@@ -39,3 +39,15 @@ class OutboxError(PairError):
 class OutboxFullError(OutboxError):
     """The outbox has no room: it holds as many messages or bytes as it may, its oldest has waited too long, or the
     disk is full. Nothing was put into it."""
+
+
+class LedgerError(PairError):
+    """The ledger could not be asked or written, so that nothing is handed out or settled on its word."""
+
+
+class AlreadyDoneError(PairError):
+    """The work on a message was done by somebody else; raised inside the application's transaction to undo it."""
+
+
+class NotReplicatedError(PairError):
+    """What cannot be done in two namespaces at once."""

@@ -54,7 +54,9 @@ class Half:
         self._stack: AsyncExitStack | None = None
         self._connection: Connection | None = None
         self._senders: dict[str, Sender] = {}
+        self._asking: asyncio.Lock | None = None
         self._is_twinbus: bool | None = None
+        self._http_port: int | None = None
 
     def __repr__(self) -> str:
         return f"<{self.role} {self.target.host}:{self.target.port} {self.state.value}>"
@@ -99,13 +101,16 @@ class Half:
 
     async def is_twinbus(self) -> bool:
         """Whether the namespace is a broker of ours, which has extensions that the service has not."""
-        if self._is_twinbus is None:
-            if self._connection is not None and self._connection.error is None:
-                self._is_twinbus = self._connection.is_twinbus
-            else:
-                async with self.fresh() as connection:
-                    self._is_twinbus = connection.is_twinbus
-        return self._is_twinbus
+        if self._asking is None:
+            self._asking = asyncio.Lock()
+        async with self._asking:
+            if self._is_twinbus is None:
+                if self._connection is not None and self._connection.error is None:
+                    self._is_twinbus = self._connection.is_twinbus
+                else:
+                    async with self.fresh() as connection:
+                        self._is_twinbus, self._http_port = connection.is_twinbus, connection.http_port
+            return self._is_twinbus
 
     async def http_address(self) -> str:
         """Where the namespace is administered."""
@@ -114,7 +119,7 @@ class Half:
             if self.target.tls and self.target.port == 5671:
                 self._http_address = f"https://{host}"
             else:
-                told = (await self.connection()).http_port
+                told = self._http_port or (await self.connection()).http_port
                 scheme = "https" if self.target.tls else "http"
                 self._http_address = f"{scheme}://{host}:{told or DEVELOPMENT_HTTP_PORT}"
         return self._http_address

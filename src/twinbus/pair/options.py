@@ -23,6 +23,7 @@ class SendAvailabilityOptions:
     failover_interval: Duration = 60.0  # How long sends must fail before they are diverted; 0: with the first.
     ping_primary_interval: Duration = 60.0
     enable_syphon: bool = False  # At least one process must bring diverted messages home.
+    ordered: bool = False  # Messages of a session or key stay in order through an outage (docs/outbox.md).
     # Which failures count: recommended, docs or client-2013 (see `failures`).
     failure_preset: str = "recommended"
     heal_after_pings: int = 1  # So many pings in a row must succeed; more than one calms a flapping primary.

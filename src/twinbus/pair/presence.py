@@ -41,7 +41,7 @@ class Presence:
     state: Callable[[], dict[str, Any]]
     record: str = field(default_factory=lambda: uuid4().hex)
     _woken: dict[str, asyncio.Event] = field(default_factory=dict)  # By role.
-    _told: set[str] = field(default_factory=set)  # Roles of the namespaces that have a record.
+    _told: set[str] = field(default_factory=set)  # Roles of the namespaces that may have a record.
 
     def changed(self) -> None:
         """Something is to be told soon."""
@@ -71,6 +71,7 @@ class Presence:
                 if not await half.is_twinbus():
                     return False
                 async with await half.administer() as administration:
+                    self._told.add(half.role)  # Even if the answer is lost there may be a record.
                     await upkeep.put_client(administration, self.record, self.document())
         except AtomError as refusal:
             _log.debug("the %s takes no status record: %s", half.role, refusal.text)
@@ -78,7 +79,6 @@ class Presence:
         except (ClientError, TimeoutError, OSError) as problem:
             _log.debug("the %s got no status record: %s", half.role, problem)
             return True
-        self._told.add(half.role)
         return True
 
     def document(self) -> dict[str, Any]:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential
 from azure.core.exceptions import AzureError
-from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
+from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch, TransportType
 from azure.servicebus.amqp import AmqpAnnotatedMessage
 from azure.servicebus.exceptions import (
     MessageSizeExceededError,
@@ -29,7 +30,7 @@ from azure.servicebus.exceptions import (
     ServiceBusServerBusyError,
 )
 
-from twinbus.client.connection_string import ConnectionString
+from twinbus.client.connection_string import TLS_PORT, ConnectionString
 from twinbus.client.errors import ClientError
 from twinbus.pair.failures import Failure, kind_of
 
@@ -185,6 +186,19 @@ def bounded(attempts: int, attempt_timeout_s: float) -> dict[str, Any]:
         "retry_backoff_max": 1.0,
         "try_timeout": attempt_timeout_s,
     }
+
+
+def at_port(connection_string: str, ca: Path | None = None) -> dict[str, Any]:
+    """Settings of an SDK client that follow from where its namespace is, and from whom to trust there.
+
+    Of a port in the connection string it takes no notice unless it speaks to an emulator.
+    """
+    target = ConnectionString.parse(connection_string)
+    settings: dict[str, Any] = {} if ca is None else {"connection_verify": str(ca)}
+    if target.tls and target.port != TLS_PORT:
+        settings["custom_endpoint_address"] = f"sb://{target.host}:{target.port}"
+        settings["transport_type"] = TransportType.Amqp  # With such an address it would choose WebSockets.
+    return settings
 
 
 def target_of(client: Any) -> ConnectionString:

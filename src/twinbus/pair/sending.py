@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any, NamedTuple
+from uuid import uuid4
 
 from azure.servicebus import ServiceBusMessageBatch
 
 from twinbus.model.partition import fragment_of
-from twinbus.pair import sdk
+from twinbus.pair import outbox_rows, outbox_sending, sdk
 from twinbus.pair.board import Board, Scope
 from twinbus.pair.companion import Companion
-from twinbus.pair.errors import NotWhileDivertedError, RefusedError
+from twinbus.pair.errors import BacklogError, NotWhileDivertedError, RefusedError
 from twinbus.pair.failures import PRESETS
 from twinbus.pair.health import Event, Route
 from twinbus.pair.options import SendAvailabilityOptions
@@ -72,8 +73,9 @@ class Pairing:
 class PairedSending:
     """The steps of one sender's methods."""
 
-    def __init__(self, pairing: Pairing, sender: Any, path: str) -> None:
+    def __init__(self, pairing: Pairing, sender: Any, path: str, beside: outbox_sending.Beside | None = None) -> None:
         self._pairing = pairing
+        self.beside = beside  # An outbox, or order, if one was asked for.
         self._sender = sender
         self._path = path
         self._queue: str | None = None  # The backlog queue that this sender uses.
@@ -81,7 +83,11 @@ class PairedSending:
 
     def goes_straight(self, message: sdk.Sendable) -> bool:
         """Whether a send needs no steps: nothing is ill, and the message can be looked at again should it fail."""
-        return self._pairing.board.is_clear and type(message) in sdk.REPEATABLE
+        return (
+            self._pairing.board.is_clear
+            and type(message) in sdk.REPEATABLE
+            and (self.beside is None or self.beside.lets_pass)
+        )
 
     def went_straight(self, message: sdk.Sendable) -> None:
         """A send without steps succeeded; it heals its entity if that fell ill meanwhile."""
@@ -95,6 +101,12 @@ class PairedSending:
         """To the primary while it is healthy, else to a backlog queue; `failed` if it went straight, and failed."""
         pairing = self._pairing
         message = sdk.repeatable(message)
+        beside = self.beside
+        if beside is not None and failed is None and not sdk.is_empty(message):
+            if beside.takes(message):
+                return (yield Beside(lambda: beside.send(message)))
+            if not beside.lets_pass and (yield Beside(lambda: beside.must_wait(sdk.encoded(message)))):
+                return (yield Beside(lambda: beside.keep(sdk.encoded(message))))
         key = pairing.key_of(self._path, message)
         scope = pairing.scope(self._path, key)
         route = pairing.board.route(scope)
@@ -113,15 +125,24 @@ class PairedSending:
         elif route is Route.NOWHERE:
             raise self.refusal(scope)
         if not sdk.is_empty(message):
-            yield from self._divert(message, timeout)
+            return (yield from self._divert(message, timeout))
         return None
 
     def _divert(self, message: sdk.Sendable, timeout: float | None) -> Steps:
-        companion = self._pairing.companion
+        """To a backlog queue; what none takes goes into the outbox, if there is one, and that is what is returned."""
+        companion, beside = self._pairing.companion, self.beside
         payloads = sdk.encoded(message)
+        if beside is not None:
+            payloads = outbox_rows.identified(payloads, lambda: uuid4().hex)
         if self._queue is None and companion.diversion is not None:
             self._queue = companion.diversion.pick()
-        self._queue = yield Beside(lambda: companion.divert(payloads, self._path, self._queue, timeout))
+        try:
+            self._queue = yield Beside(lambda: companion.divert(payloads, self._path, self._queue, timeout))
+        except BacklogError:
+            if beside is None or not beside.has_outbox:
+                raise
+            return (yield Beside(lambda: beside.keep(payloads)))
+        return None
 
     def create_message_batch(self, max_size_in_bytes: int | None) -> Steps:
         """A batch; the primary's limit is remembered, for when it cannot be asked."""

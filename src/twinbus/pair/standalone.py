@@ -13,9 +13,10 @@ from typing import Any
 
 from twinbus.client import ReceivedMessage
 from twinbus.client.errors import ClientError
-from twinbus.pair import syphon
+from twinbus.pair import ordered_queues, syphon
 from twinbus.pair.description import PairDescription
 from twinbus.pair.half import Half
+from twinbus.pair.ordered_syphon import OrderedPump
 from twinbus.pair.pairing import Paired, pair
 from twinbus.pair.presence import Presence
 from twinbus.pair.pumping import Pump
@@ -42,6 +43,7 @@ class StandaloneSyphon:
         self.primary, self.secondary = description.halves()
         self.paired: Paired | None = None
         self._pump: Pump | None = None
+        self._ordered: OrderedPump | None = None
         self._presence: Presence | None = None
         self._announcing: asyncio.Task[None] | None = None
         self._drained = Progress()
@@ -55,13 +57,22 @@ class StandaloneSyphon:
         self.paired = await pair(
             self.primary, self.secondary, options.backlog_queue_count, self._description.primary.name
         )
+        primary = self.paired.primary
+        self._ordered = OrderedPump(
+            self.primary,
+            self.secondary,
+            lambda: ordered_queues.found(self.secondary, primary),
+            poll_s=options.seconds("poll"),
+            pause_s=options.seconds("syphon_pause"),
+        )
         if options.announce:
             self._presence = Presence("syphon", self.paired.primary, (self.primary, self.secondary), self._record)
             self._announcing = asyncio.create_task(self._presence.run())
 
     async def __aexit__(self, *args: object) -> None:
-        if self._pump is not None:
-            await self._pump.stop()
+        for pump in (self._pump, self._ordered):
+            if pump is not None:
+                await pump.stop()
         if self._announcing is not None and self._presence is not None:
             self._announcing.cancel()
             await asyncio.gather(self._announcing, return_exceptions=True)
@@ -81,19 +92,34 @@ class StandaloneSyphon:
             pause_s=options.seconds("syphon_pause"),
         )
         self._pump.start()
+        if self._ordered is not None:
+            self._ordered.start()
 
     async def drain(self) -> Progress:
         """Bring home what is there now; returns when nothing is left that can be moved."""
         assert self.paired is not None
-        await asyncio.gather(*(self._drain(queue) for queue in self.paired.queues))
+        await asyncio.gather(*(self._drain(queue) for queue in self.paired.queues), self._drain_ordered())
         return self._drained
+
+    async def _drain_ordered(self) -> None:
+        pump, done = self._ordered, self._drained
+        if pump is not None:
+            await pump.drain()
+            done.moved += pump.moved
+            done.dead += pump.dead
+            done.problem = done.problem or pump.problem
 
     def progress(self) -> Progress:
         """What has been moved so far."""
         pump = self._pump
         if pump is None:
             return self._drained
-        return Progress(Counter(pump.moved), pump.dead, problem=pump.problem)
+        found = Progress(Counter(pump.moved), pump.dead, problem=pump.problem)
+        if self._ordered is not None:
+            found.moved += self._ordered.moved
+            found.dead += self._ordered.dead
+            found.problem = found.problem or self._ordered.problem
+        return found
 
     async def _drain(self, queue: str) -> None:
         done = self._drained

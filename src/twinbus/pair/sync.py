@@ -5,11 +5,10 @@ What the methods do is told in `sending`; here it is waited for. The companion h
 
 from __future__ import annotations
 
-import asyncio
 import threading
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from azure.servicebus import ServiceBusClient, ServiceBusMessageBatch, ServiceBusReceiver, ServiceBusSender
 
@@ -18,12 +17,16 @@ from twinbus.pair.board import Change
 from twinbus.pair.core import PairCore, PairStatus, halves, halves_of
 from twinbus.pair.description import PairDescription
 from twinbus.pair.diversion import Diverted
+from twinbus.pair.errors import PairingError
 from twinbus.pair.half import Half
+from twinbus.pair.ledger_keeping import LedgerCore
+from twinbus.pair.loop_thread import LoopThread
 from twinbus.pair.options import SendAvailabilityOptions
+from twinbus.pair.outbox import Outbox
+from twinbus.pair.outbox_rows import Queued
 from twinbus.pair.overlapped import MAX_IN_FLIGHT, Outcome, Window, Windows
-from twinbus.pair.sending import AtPrimary, PairedSending, Steps
-
-T = TypeVar("T")
+from twinbus.pair.replication_sync import ReplicatedReceiver, through_ledger
+from twinbus.pair.sending import AtPrimary, Steps
 
 
 class PairedServiceBusClient:
@@ -38,18 +41,22 @@ class PairedServiceBusClient:
         primary_name: str | None = None,
         on_change: Callable[[Change], None] | None = None,
         on_diverted: Callable[[Diverted], None] | None = None,
+        outbox: Outbox | Path | str | None = None,
+        always: bool = False,
+        on_queued: Callable[[Queued], None] | None = None,
         _halves: tuple[Half, Half] | None = None,
     ) -> None:
         options = options or SendAvailabilityOptions()
         self.primary = primary
         self.secondary = secondary
         first, second = _halves or halves_of(primary, secondary, options.seconds("attempt_timeout"))
-        self._beside = _LoopThread()
+        self._beside = LoopThread()
         self._core = PairCore(first, second, options, primary_name=primary_name, on_change=on_change)
         self._core.companion.on_fault = self._broken_off
         self._core.companion.on_diverted = on_diverted
+        self._core.use_outbox(outbox, always, on_queued)
         self._starting = threading.Lock()
-        self._is_paired = False
+        self._pairs_later = False
         sdk.watch_close(primary, first.mark_closed)
         sdk.watch_close(secondary, second.mark_closed)
 
@@ -63,18 +70,24 @@ class PairedServiceBusClient:
         primary_name: str | None = None,
         on_change: Callable[[Change], None] | None = None,
         on_diverted: Callable[[Diverted], None] | None = None,
+        outbox: Outbox | Path | str | None = None,
+        always: bool = False,
+        on_queued: Callable[[Queued], None] | None = None,
         **kwargs: Any,
     ) -> PairedServiceBusClient:
         """A pair from two connection strings; other arguments are the SDK client's own."""
         options = options or SendAvailabilityOptions()
         settings = sdk.bounded(options.attempts, options.seconds("attempt_timeout")) | kwargs
         return cls(
-            ServiceBusClient.from_connection_string(primary, **settings),
-            ServiceBusClient.from_connection_string(secondary, **settings),
+            ServiceBusClient.from_connection_string(primary, **(sdk.at_port(primary) | settings)),
+            ServiceBusClient.from_connection_string(secondary, **(sdk.at_port(secondary) | settings)),
             options,
             primary_name=primary_name,
             on_change=on_change,
             on_diverted=on_diverted,
+            outbox=outbox,
+            always=always,
+            on_queued=on_queued,
             _halves=halves(primary, secondary, kwargs, options.seconds("attempt_timeout")),
         )
 
@@ -85,13 +98,18 @@ class PairedServiceBusClient:
         *,
         on_change: Callable[[Change], None] | None = None,
         on_diverted: Callable[[Diverted], None] | None = None,
+        outbox: Outbox | Path | str | None = None,
+        always: bool = False,
+        on_queued: Callable[[Queued], None] | None = None,
         **kwargs: Any,
     ) -> PairedServiceBusClient:
         """A pair as a TOML file describes it, or without one the environment; see docs/pairing.md."""
         pair = PairDescription.read(description)
         settings = sdk.bounded(pair.options.attempts, pair.options.seconds("attempt_timeout")) | kwargs
         first, second = (
-            ServiceBusClient.from_connection_string(half.connection_string, **(half.client_settings() | settings))
+            ServiceBusClient.from_connection_string(
+                half.connection_string, **(sdk.at_port(half.connection_string, half.ca) | settings)
+            )
             for half in (pair.primary, pair.secondary)
         )
         return cls(
@@ -101,6 +119,9 @@ class PairedServiceBusClient:
             primary_name=pair.primary.name,
             on_change=on_change,
             on_diverted=on_diverted,
+            outbox=outbox,
+            always=always,
+            on_queued=on_queued,
             _halves=pair.halves(),
         )
 
@@ -108,39 +129,80 @@ class PairedServiceBusClient:
         """Make the pair: nothing can be sent before. Done by `with`, and by the first send."""
         with self._starting:
             if not self._is_paired:
-                self._beside.run(self._core.companion.start())
-                self._is_paired = True
+                self._beside.run(self._core.open())
         return self.status()
+
+    @property
+    def _is_paired(self) -> bool:
+        return self._core.companion.paired is not None
+
+    def _pair_or_wait(self) -> None:
+        """Whoever has an outbox need not wait for the pair: it is made when that is possible."""
+        if self._pairs_later:
+            return
+        try:
+            self.pair()
+        except PairingError:
+            if self._core.outbox is None:
+                raise
+            self._pairs_later = True
+            self._beside.begin(self._core.pair_later())
+
+    @property
+    def outbox(self) -> Outbox | None:
+        """The outbox, if the client has one."""
+        return None if self._core.outbox is None else self._core.outbox.outbox
 
     def status(self) -> PairStatus:
         """How the pair stands."""
         return self._core.status()
 
-    def get_queue_sender(self, queue_name: str, **kwargs: Any) -> PairedSender:
-        """A sender to a queue of the primary that goes on sending when the primary is down."""
-        return PairedSender(self, self.primary.get_queue_sender(queue_name, **kwargs), queue_name)
+    def get_queue_sender(
+        self, queue_name: str, *, always: bool | None = None, ordered: bool | None = None, **kwargs: Any
+    ) -> PairedSender:
+        """A sender to a queue of the primary that goes on sending when the primary is down.
 
-    def get_topic_sender(self, topic_name: str, **kwargs: Any) -> PairedSender:
-        """A sender to a topic of the primary that goes on sending when the primary is down."""
-        return PairedSender(self, self.primary.get_topic_sender(topic_name, **kwargs), topic_name)
+        `always` (first into the outbox) and `ordered` are as the client has them, unless they are given.
+        """
+        return PairedSender(self, self.primary.get_queue_sender(queue_name, **kwargs), queue_name, always, ordered)
 
-    def get_queue_receiver(self, queue_name: str, **kwargs: Any) -> ServiceBusReceiver:
-        """A receiver from the primary; what was diverted reaches it through the syphon."""
+    def get_topic_sender(
+        self, topic_name: str, *, always: bool | None = None, ordered: bool | None = None, **kwargs: Any
+    ) -> PairedSender:
+        """A sender to a topic of the primary that goes on sending when the primary is down.
+
+        `always` (first into the outbox) and `ordered` are as the client has them, unless they are given.
+        """
+        return PairedSender(self, self.primary.get_topic_sender(topic_name, **kwargs), topic_name, always, ordered)
+
+    def get_queue_receiver(
+        self, queue_name: str, *, ledger: LedgerCore | None = None, **kwargs: Any
+    ) -> ServiceBusReceiver | ReplicatedReceiver:
+        """A receiver from the primary; what was diverted reaches it through the syphon.
+
+        With a ledger, what comes twice is handed out once (docs/replication.md).
+        """
+        if ledger is not None:
+            return through_ledger(self._beside, ledger, self.primary, queue_name, None, kwargs)
         return self.primary.get_queue_receiver(queue_name, **kwargs)
 
-    def get_subscription_receiver(self, topic_name: str, subscription_name: str, **kwargs: Any) -> ServiceBusReceiver:
-        """A receiver from a subscription of the primary."""
+    def get_subscription_receiver(
+        self, topic_name: str, subscription_name: str, *, ledger: LedgerCore | None = None, **kwargs: Any
+    ) -> ServiceBusReceiver | ReplicatedReceiver:
+        """A receiver from a subscription of the primary; with a ledger, as for a queue."""
+        if ledger is not None:
+            return through_ledger(self._beside, ledger, self.primary, topic_name, subscription_name, kwargs)
         return self.primary.get_subscription_receiver(topic_name, subscription_name, **kwargs)
 
     def close(self) -> None:
         """End pings and pumps, and close both halves."""
-        self._beside.stop(self._core.companion.stop)
+        self._beside.stop(self._core.close)
         self.primary.close()
         self.secondary.close()
 
     def __enter__(self) -> PairedServiceBusClient:
         try:
-            self.pair()
+            self._pair_or_wait()
         except BaseException:
             self.close()
             raise
@@ -152,13 +214,10 @@ class PairedServiceBusClient:
     def _broken_off(self, half: Half, reason: Exception) -> None:
         sdk.break_off(self.primary if half is self._core.primary else self.secondary, reason)
 
-    def _sending(self, sender: ServiceBusSender, path: str) -> PairedSending:
-        return self._core.sending(sender, path)
-
     def _carry_out(self, steps: Steps) -> Any:
         """Do what the steps say, one after the other."""
         if not self._is_paired:
-            self.pair()
+            self._pair_or_wait()
         try:
             step = next(steps)
             while True:
@@ -175,18 +234,28 @@ class PairedServiceBusClient:
 class PairedSender:
     """The SDK's sender; what it does not do differently it leaves to the one for the primary."""
 
-    def __init__(self, client: PairedServiceBusClient, sender: ServiceBusSender, path: str) -> None:
+    def __init__(
+        self,
+        client: PairedServiceBusClient,
+        sender: ServiceBusSender,
+        path: str,
+        always: bool | None = None,
+        ordered: bool | None = None,
+    ) -> None:
         self._client = client
         self._sender = sender
         self._path = path
         self._windows = Windows()
-        self._sending = client._sending(sender, path)
+        self._sending = client._core.sending(sender, path, always, ordered)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._sender, name)
 
-    def send_messages(self, message: Any, *, timeout: float | None = None, **kwargs: Any) -> None:
-        """Send, and return when the primary or a backlog queue has the messages."""
+    def send_messages(self, message: Any, *, timeout: float | None = None, **kwargs: Any) -> Queued | None:
+        """Send, and return when the primary or a backlog queue has the messages.
+
+        What only the outbox has, if the client has one, is queued locally, and that is what is returned.
+        """
         sending = self._sending
         failed = None
         if sending.goes_straight(message) and self._client._is_paired:
@@ -196,8 +265,9 @@ class PairedSender:
                 failed = error
             else:
                 sending.went_straight(message)
-                return
-        self._client._carry_out(sending.send_messages(message, timeout, kwargs, failed))
+                return None
+        queued: Queued | None = self._client._carry_out(sending.send_messages(message, timeout, kwargs, failed))
+        return queued
 
     def create_message_batch(self, max_size_in_bytes: int | None = None) -> ServiceBusMessageBatch:
         """A batch; while the primary cannot be asked, of the size that it last told."""
@@ -236,7 +306,9 @@ class PairedSender:
         return outcomes
 
     async def _window(self, max_in_flight: int) -> Window[sdk.Sendable]:
-        return self._windows.open(self._client._core.pairing, self._path, max_in_flight, self._sending.refusal)
+        return self._windows.open(
+            self._client._core.pairing, self._path, max_in_flight, self._sending.refusal, self._sending.beside
+        )
 
     def close(self) -> None:
         """Close the sender; the pair stays. Raises failures of overlapped sends that nobody looked at."""
@@ -244,35 +316,8 @@ class PairedSender:
         self._windows.check()
 
     def __enter__(self) -> PairedSender:
-        self._client.pair()
+        self._client._pair_or_wait()
         return self
 
     def __exit__(self, *args: object) -> None:
         self.close()
-
-
-class _LoopThread:
-    """An event loop in a thread, started when it is first needed."""
-
-    def __init__(self) -> None:
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
-
-    def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Have work done there, and wait for it."""
-        if self._loop is None:
-            self._loop = asyncio.new_event_loop()
-            self._thread = threading.Thread(target=self._loop.run_forever, name="twinbus-pair", daemon=True)
-            self._thread.start()
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
-
-    def stop(self, last: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Do one last thing there, and end."""
-        loop, thread = self._loop, self._thread
-        if loop is None or thread is None:
-            return
-        self.run(last())
-        self._loop = self._thread = None
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
-        loop.close()

@@ -91,7 +91,11 @@ def test_the_environment_goes_before_the_file(tmp_path: Path) -> None:
         ("[options]\nenable_syphon = 'perhaps'", BOTH, "enable_syphon must be true or false"),
         ("[options]\nfailure_preset = 'mine'", BOTH, "failure_preset must be one of"),
         ("", BOTH | {"TWINBUS_PAIR_FAILOVER": "3"}, "TWINBUS_PAIR_FAILOVER is no option"),
-        ("", BOTH | {"TWINBUS_PAIR_ATTEMPTS": "many"}, "attempts must be a whole number, not 'many'"),
+        (
+            "",
+            BOTH | {"TWINBUS_PAIR_ATTEMPTS": "many"},
+            "TWINBUS_PAIR_ATTEMPTS attempts must be a whole number, not 'many'",
+        ),
         ("nonsense", BOTH, "is not TOML"),
     ],
 )

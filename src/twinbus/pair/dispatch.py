@@ -1,0 +1,256 @@
+"""The dispatcher: takes messages from an outbox, has them sent, and forgets them when they are acknowledged.
+
+Send, then acknowledge, then remove: whoever is killed in between leaves the message in the outbox, under its id. One
+dispatcher at a time works on an outbox: it holds a lease. The order is told by `dispatch_lanes`, the way by
+`dispatch_routes`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from uuid import uuid4
+
+from twinbus.pair.dispatch_lanes import Fate, Lanes, Lot, Outcome
+from twinbus.pair.dispatch_routes import Deliver
+from twinbus.pair.errors import OutboxError
+from twinbus.pair.outbox import Outbox
+from twinbus.pair.outbox_rows import Entry, Lease, Tables
+
+_log = logging.getLogger(__name__)
+
+MAX_IN_FLIGHT = 32
+LEASE_S = 10.0
+RENEW_S = 3.0
+POLL_S = 1.0  # Another process may put messages, which nobody here is told of.
+NOTE_AGAIN_S = 1.0
+
+
+@dataclass(slots=True)
+class Progress:
+    """What a dispatcher has done."""
+
+    sent: int = 0
+    refused: int = 0
+    problem: str | None = None  # Why it does not send at present.
+
+
+class Dispatcher:
+    """Empties one outbox by one way. `run` is a task; `drain` ends when nothing waits that can be sent."""
+
+    def __init__(
+        self,
+        outbox: Outbox,
+        deliver: Deliver,
+        *,
+        max_in_flight: int = MAX_IN_FLIGHT,
+        on_refused: Callable[[Entry, str], None] | None = None,
+    ) -> None:
+        self._outbox = outbox
+        self._deliver = deliver
+        self._lanes = Lanes(max_in_flight)
+        self._on_refused = on_refused
+        self._holder = f"{_place()} {os.getpid()} {uuid4().hex[:8]}"
+        self._leased_until = float("-inf")  # On the loop's clock.
+        self._renew_at = float("-inf")
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._woken = asyncio.Event()
+        self._more = True  # Whether the outbox may hold what is not known here.
+        self.progress = Progress()
+
+    def wake(self) -> None:
+        """Something may have been put; safe in any thread."""
+        loop = self._loop
+        if loop is not None:
+            with suppress(RuntimeError):  # The loop has ended.
+                loop.call_soon_threadsafe(self._wake)
+
+    def resume(self) -> None:
+        """A namespace takes messages again; safe in any thread."""
+        loop = self._loop
+        if loop is not None:
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(self._resume)
+
+    async def run(self) -> None:
+        """Dispatch until cancelled; what is under way is waited for, so that nothing is sent twice without need."""
+        self._loop = asyncio.get_running_loop()
+        self._outbox.listen(self.wake)
+        try:
+            while True:
+                try:
+                    await self._turn(POLL_S)
+                except OutboxError as problem:
+                    self.progress.problem = str(problem)
+                    _log.warning("the outbox %s: %s", self._outbox.where, problem)
+                    await asyncio.sleep(POLL_S)
+        finally:
+            await self._end()
+
+    async def drain(self, patience_s: float = 5.0) -> int:
+        """Dispatch until nothing waits, or nothing is taken for so long; how many messages still wait."""
+        self._loop = asyncio.get_running_loop()
+        quiet_since = self._loop.time()
+        done = -1
+        try:
+            while True:
+                await self._turn(0.1)
+                counts = await asyncio.wrap_future(self._outbox.use(lambda tables, _: tables.counts(), reads=True))
+                left = counts.messages - counts.aside
+                if self.progress.sent + self.progress.refused != done:
+                    done, quiet_since = self.progress.sent + self.progress.refused, self._loop.time()
+                if not left or (not self._lanes.under_way and self._loop.time() - quiet_since > patience_s):
+                    return left
+        finally:
+            await self._end()
+
+    async def _turn(self, poll_s: float) -> None:
+        """Take, send, and wait until something happens."""
+        assert self._loop is not None
+        self._woken.clear()
+        if await self._has_lease():
+            await self._fill()
+            for lot in self._lanes.next(self._loop.time()):
+                task = self._loop.create_task(self._send(lot))
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
+        now = self._loop.time()
+        wait_s = min([poll_s, *([due - now] if (due := self._lanes.next_try(now)) is not None else [])])
+        try:
+            async with asyncio.timeout(max(wait_s, 0.01)):
+                await self._woken.wait()
+        except TimeoutError:
+            self._more = True
+
+    async def _fill(self) -> None:
+        assert self._loop is not None
+        wanted = self._lanes.wanted(self._loop.time())
+        if wanted is None or not self._more:
+            return
+        self._more = False
+        entries = await self._outbox.take(wanted)
+        if entries:
+            self._more = True
+            self._lanes.add(entries, self._loop.time())
+
+    async def _send(self, lot: Lot) -> None:
+        assert self._loop is not None
+        try:
+            if self._loop.time() > self._leased_until:
+                outcomes = [Outcome(Fate.LATER, "another dispatcher is at work")] * len(lot.entries)
+            else:
+                outcomes = await self._deliver(lot)
+        except Exception as error:
+            _log.exception("sending to '%s' failed", lot.path)
+            outcomes = [Outcome(Fate.LATER, repr(error))] * len(lot.entries)
+        settled = self._lanes.done(lot, outcomes, self._loop.time())
+        noted = True
+        if settled.sent or settled.refused:
+            noted = await self._note(settled.sent, settled.refused)
+        later = next((outcome.reason for outcome in outcomes if outcome.fate is Fate.LATER), None)
+        if later is not None and later != self.progress.problem:
+            _log.warning("'%s' takes nothing from the outbox at present: %s", lot.path, later)
+        self.progress.problem = later
+        self.progress.sent += len(settled.sent)
+        self.progress.refused += len(settled.refused)
+        self._lanes.settled(lot, noted, settled, self._loop.time())
+        self._tell_refused(lot, dict(settled.refused))
+        self._wake()
+
+    async def _note(self, sent: list[int], refused: list[tuple[int, str]]) -> bool:
+        """Write down what became of a lot, for as long as it takes: a full disk must not make a second message."""
+        while True:
+            try:
+                await self._outbox.settle(sent, refused)
+                return True
+            except OutboxError as problem:
+                self.progress.problem = str(problem)
+                _log.warning("what was sent cannot be written down, again in %g s: %s", NOTE_AGAIN_S, problem)
+            try:
+                await asyncio.sleep(NOTE_AGAIN_S)
+            except asyncio.CancelledError:
+                return False
+
+    def _tell_refused(self, lot: Lot, refused: dict[int, str]) -> None:
+        for entry in lot.entries:
+            reason = refused.get(entry.number)
+            if reason is not None:
+                _log.error("message '%s' for '%s' is set aside: %s", entry.message_id, entry.path, reason)
+                if self._on_refused is not None:
+                    self._on_refused(entry, reason)
+
+    # The lease
+
+    async def _has_lease(self) -> bool:
+        """Whether this dispatcher is the one; its lease is renewed long before it ends."""
+        assert self._loop is not None
+        began = self._loop.time()
+        if began < self._renew_at:
+            return True
+        if await asyncio.wrap_future(self._outbox.use(self._claim)):
+            self._leased_until = began + LEASE_S
+            self._renew_at = began + RENEW_S
+            return True
+        return False
+
+    def _claim(self, tables: Tables, now_ms: int) -> bool:
+        lease = tables.lease()
+        if lease is not None and lease.holder != self._holder and lease.until_ms > now_ms and not _is_dead(lease):
+            return False
+        tables.set_lease(Lease(self._holder, now_ms + int(LEASE_S * 1000)))
+        return True
+
+    def _release(self, tables: Tables, now_ms: int) -> None:
+        lease = tables.lease()
+        if lease is not None and lease.holder == self._holder:
+            tables.set_lease(None)
+
+    async def _end(self) -> None:
+        """Wait for what is under way, within reason, and let another one have the lease."""
+        tasks = set(self._tasks)
+        if tasks:
+            _, unfinished = await asyncio.wait(tasks, timeout=LEASE_S / 2)
+            for task in unfinished:
+                task.cancel()
+            await asyncio.gather(*unfinished, return_exceptions=True)
+        with suppress(OutboxError):
+            await asyncio.wrap_future(self._outbox.use(self._release))
+        self._loop = None
+
+    def _wake(self) -> None:
+        self._more = True
+        self._woken.set()
+
+    def _resume(self) -> None:
+        self._lanes.resume()
+        self._wake()
+
+
+def _place() -> str:
+    """Where a process id means something: the machine, and the container in it."""
+    try:
+        space = os.stat("/proc/self/ns/pid").st_ino
+    except OSError:
+        space = 0
+    return f"{socket.gethostname()}/{space}"
+
+
+def _is_dead(lease: Lease) -> bool:
+    """Whether the holder is known to be gone, so that nobody need wait for its lease to end."""
+    place, _, rest = lease.holder.partition(" ")
+    process = rest.partition(" ")[0]
+    if place != _place() or not process.isdigit():
+        return False
+    try:
+        os.kill(int(process), 0)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        return False
+    return False

@@ -1,0 +1,59 @@
+"""Ordered backlog queues: found or made when a pair keeps order.
+
+Their number is decided by whoever makes them first and stays, because a session is found again by it.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+
+from twinbus.client.atom import Administration, AtomError
+from twinbus.client.errors import ClientError
+from twinbus.model.entity import QueueDescription
+from twinbus.pair import ordered
+from twinbus.pair.errors import PairingError
+from twinbus.pair.half import Half
+
+_log = logging.getLogger(__name__)
+
+CONFLICT = 409
+
+
+async def found(secondary: Half, primary: str) -> list[str]:
+    """The ordered backlog queues that there are; none if nobody keeps order."""
+    async with await secondary.administer() as administration:
+        return [ordered.path(primary, index) for index in sorted(await _there(administration, primary))]
+
+
+async def have(secondary: Half, primary: str, count: int) -> list[str]:
+    """Make the missing ones; a PairingError if one is missing in the end, since no other can stand in for it."""
+    try:
+        async with await secondary.administer() as administration:
+            there = await _there(administration, primary)
+            if there and max(there) + 1 != count:
+                count = max(there) + 1
+                _log.warning("'%s' has %d ordered backlog queues already, and keeps that number", primary, count)
+            for index in set(range(count)) - there:
+                try:
+                    await administration.create(ordered.description(primary, index))
+                except AtomError as problem:
+                    if problem.status != CONFLICT:
+                        raise
+    except ClientError as problem:
+        raise PairingError(f"The ordered backlog queues of '{primary}' could not be made: {problem.text}") from problem
+    return [ordered.path(primary, index) for index in range(count)]
+
+
+async def _there(administration: Administration, primary: str) -> set[int]:
+    pattern = re.compile(rf"{re.escape(primary)}/{ordered.TRANSFER_ORDERED}/(\d{{1,9}})", re.IGNORECASE)
+    indices = set()
+    async for entry in administration.queues():
+        match = pattern.fullmatch(entry.description.name)
+        if match is None:
+            continue
+        description = entry.description
+        if not isinstance(description, QueueDescription) or not description.requires_session:
+            raise PairingError(f"'{description.name}' has no sessions, so that it cannot keep order.")
+        indices.add(int(match[1]))
+    return indices

@@ -1,0 +1,154 @@
+"""Where an outbox lives, run by a thread of its own: what arrives during one commit is the next (`sql.group`).
+
+Work is any use of the tables; it is done in a transaction, and its outcome told when that is durable. What is asked of
+the tables is `outbox`' business.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import apsw
+
+from twinbus.model.clock import Clock
+from twinbus.model.errors import BusError
+from twinbus.pair.errors import OutboxError, OutboxFullError
+from twinbus.pair.outbox_rows import Tables
+from twinbus.pair.outbox_sqlite import SqliteTables
+from twinbus.sql import sqlite
+from twinbus.sql.group import Committer, GroupCommit
+
+T = TypeVar("T")
+
+CHECKPOINT_PAGES = 1000
+OWNER_ONLY = 0o600
+
+
+class Work(Generic[T]):
+    """Something to be done with the tables, at an instant; `done` is told when it is durable, or why it is not."""
+
+    def __init__(self, run: Callable[[Tables, int], T], *, reads: bool = False, size: int = 0) -> None:
+        self.run = run
+        self.reads = reads
+        self.size = size
+        self.error: BusError | None = None  # Set by the thread when it was not even tried.
+        self.problem: BaseException | None = None
+        self.done: Future[T] = Future()
+        self._result: T | None = None
+
+    def attempt(self, tables: Tables, now_ms: int) -> None:
+        """Do it; a refusal of its own is nobody else's."""
+        try:
+            self._result = self.run(tables, now_ms)
+        except OutboxError as problem:
+            self.problem = problem
+
+    def tell(self) -> None:
+        """The transaction is over."""
+        problem = self.problem or self.error
+        if self.done.cancelled():
+            return
+        if problem is not None:
+            self.done.set_exception(problem if isinstance(problem, OutboxError) else OutboxError(str(problem)))
+        else:
+            self.done.set_result(self._result)  # type: ignore[arg-type]
+
+
+class SqliteHome:
+    """A SQLite file; the application's own database, or one for the outbox alone."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._unchecked_pages = 0
+        self._closed: OutboxError | None = None
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            os.close(os.open(path, os.O_CREAT | os.O_RDWR, OWNER_ONLY))  # Messages are nobody else's business.
+            self._database = sqlite.connect(str(path))
+            self._checkpoints = sqlite.connect(str(path))
+        except OSError as error:
+            raise OutboxError(f"The outbox {path} cannot be opened: {error.strerror or error}.") from error
+        except BusError as error:
+            raise OutboxError(f"The outbox {path} cannot be opened: {error}.") from error
+        try:
+            with self._database:
+                tables = SqliteTables(self._database)
+                tables.create()
+        except apsw.Error as error:
+            raise self._explain(error) from error
+        self._tables = tables
+
+    def commit(self, group: list[Work[Any]], now_ms: int) -> None:
+        """One transaction for all; whoever only reads makes nobody wait for the disk."""
+        database = self._database
+        try:
+            if self._closed is not None:
+                raise self._closed
+            database.execute("BEGIN" if all(work.reads for work in group) else "BEGIN IMMEDIATE")
+            for work in group:
+                work.attempt(self._tables, now_ms)
+            database.execute("COMMIT")
+        except Exception as error:
+            if database.in_transaction:
+                database.execute("ROLLBACK")
+            problem = error if isinstance(error, OutboxError) else self._explain(error)
+            for work in group:
+                work.problem = problem
+            if sqlite.is_fatal(error):
+                # Nobody knows what is on the disk: only a new start may judge.
+                self._closed = problem
+                sqlite.leave_log(database, self._checkpoints)
+
+    def checkpoint_due(self) -> bool:
+        """Whether the log has grown."""
+        return sqlite.pages_written(self._database) - self._unchecked_pages > CHECKPOINT_PAGES
+
+    def checkpoint(self) -> bool:
+        """Move the log back into the database."""
+        self._unchecked_pages = sqlite.pages_written(self._database)
+        try:
+            return sqlite.checkpoint(self._checkpoints)
+        except apsw.Error:
+            return False  # The next one may do better; until then the log grows.
+
+    def close(self) -> None:
+        """Release the file."""
+        self._checkpoints.close()
+        self._database.close()
+
+    def _explain(self, error: BaseException) -> OutboxError:
+        if isinstance(error, apsw.FullError):
+            return OutboxFullError(f"There is no room left on the disk of the outbox {self._path}.")
+        if isinstance(error, apsw.BusyError | apsw.LockedError):
+            return OutboxError(f"Somebody else keeps the outbox {self._path} busy: {error}.")
+        return OutboxError(f"The outbox {self._path} cannot be used: {error}.")
+
+
+class Home:
+    """A thread that does the work; use from any thread."""
+
+    def __init__(self, committer: Committer[Work[Any], None], clock: Clock, name: str) -> None:
+        self._group: GroupCommit[Work[Any], None] = GroupCommit(
+            committer, clock, lambda callback: callback(), _tell, lambda: None, name=name
+        )
+
+    def submit(self, work: Work[T]) -> Future[T]:
+        """Have work done."""
+        try:
+            self._group.submit(work, size=work.size)
+        except BusError:
+            raise OutboxError("The outbox is closed.") from None
+        return work.done
+
+    def close(self) -> None:
+        """Finish what was begun, and close."""
+        self._group.close()
+
+
+def _tell(group: list[Work[Any]], _: None) -> None:
+    for work in group:
+        work.tell()

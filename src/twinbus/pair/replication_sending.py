@@ -1,0 +1,170 @@
+"""Sending to two namespaces: both copies at once (active), or the second one only in need (passive).
+
+The sender has the SDK's methods. Which failures suggest that a datacenter is down is decided by `failures`, which
+namespace is the active one by `replication`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, NoReturn
+from uuid import uuid4
+
+from azure.servicebus import ServiceBusMessageBatch
+
+from twinbus.pair import receiving_sdk, replication_sdk, sdk
+from twinbus.pair.errors import NotReplicatedError
+from twinbus.pair.failures import Failure
+from twinbus.pair.replication import Mode, Roles
+from twinbus.pair.tags import Kind, Tag
+
+_log = logging.getLogger(__name__)
+
+
+class Sent(NamedTuple):
+    """Where the copies of some messages are, for whoever keeps a log of it."""
+
+    path: str
+    tags: tuple[str, ...]
+    namespaces: tuple[str, ...]
+
+
+class Copied(NamedTuple):
+    """What all senders of a replicated client share."""
+
+    mode: Mode
+    names: tuple[str, str]
+    roles: Roles
+    tag: Tag
+    counting: frozenset[Failure]
+    on_sent: Callable[[Sent], None] | None
+    on_swap: Callable[[str, str], None] | None
+
+
+class ReplicatedSender:
+    """`azure.servicebus.aio.ServiceBusSender` for an entity that is in two namespaces."""
+
+    def __init__(self, copied: Copied, path: str, makers: Sequence[Callable[[], Any]]) -> None:
+        """`makers` make the SDK's sender for each namespace, when it is first needed."""
+        self.path = path
+        self._copied = copied
+        self._makers = makers
+        self._senders: dict[int, Any] = {}
+        self._closed = False
+
+    async def send_messages(self, message: Any, *, timeout: float | None = None, **kwargs: Any) -> None:
+        """Send, and return when one namespace (passive) or all that answer (active) have the messages."""
+        self._check_open()
+        messages = replication_sdk.with_ids(sdk.repeatable(message), lambda: uuid4().hex)
+        if sdk.is_empty(messages):
+            return
+        tags = self._tags(messages)
+
+        def send(namespace: int) -> Any:
+            return self._sender(namespace).send_messages(messages, timeout=timeout, **kwargs)
+
+        if self._copied.mode is Mode.ACTIVE:
+            took = await self._send_to_both(send)
+        else:
+            took = (await self._send_to_one(send),)
+        if self._copied.on_sent is not None:
+            names = self._copied.names
+            self._copied.on_sent(Sent(self.path, tags, tuple(names[namespace] for namespace in took)))
+
+    async def _send_to_both(self, send: Callable[[int], Any]) -> tuple[int, ...]:
+        """Both copies at the same time; an error only if neither is accepted."""
+        answers = await asyncio.gather(send(0), send(1), return_exceptions=True)
+        failed = [answer for answer in answers if isinstance(answer, BaseException)]
+        if len(failed) == len(answers):
+            self._fail(failed[0], failed[1])
+        for namespace, answer in enumerate(answers):
+            if isinstance(answer, BaseException):
+                if isinstance(answer, asyncio.CancelledError):
+                    raise answer
+                name = self._copied.names[namespace]
+                _log.warning("%s: %s did not take its copy: %s", self.path, name, answer)
+        return tuple(number for number, answer in enumerate(answers) if not isinstance(answer, BaseException))
+
+    async def _send_to_one(self, send: Callable[[int], Any]) -> int:
+        """To the active one; if its datacenter seems to be down, to the backup, which then becomes the active one."""
+        roles = self._copied.roles
+        active = roles.active(self.path)
+        try:
+            await send(active)
+            return active
+        except Exception as error:
+            if sdk.failure_of(error) not in self._copied.counting:
+                raise
+            first = error
+        backup = 1 - active
+        try:
+            await send(backup)
+        except Exception as error:
+            self._fail(first, error)
+        if roles.sent_to_backup(self.path, backup):
+            name = self._copied.names[backup]
+            _log.warning("%s: %s is the active namespace now: %s", self.path, name, first)
+            if self._copied.on_swap is not None:
+                self._copied.on_swap(self.path, name)
+        return backup
+
+    def _fail(self, first: BaseException, second: BaseException) -> NoReturn:
+        """Both failed; the error is the first one's, as the SDK would have raised it."""
+        first.add_note(f"The other namespace did not take it either: {type(second).__name__}: {second}")
+        raise first
+
+    def _tags(self, messages: sdk.Sendable) -> tuple[str, ...]:
+        found = []
+        for message in replication_sdk.each(messages):
+            tag = self._copied.tag.of(*receiving_sdk.fields_of(message))
+            if tag is None and self._copied.tag.kind is not Kind.MESSAGE_ID:
+                raise ValueError(f"The message has no {self._copied.tag}, by which its copies are told from others.")
+            found.append(tag or "")
+        return tuple(found)
+
+    async def create_message_batch(self, max_size_in_bytes: int | None = None) -> ServiceBusMessageBatch:
+        """A batch of the size that the active namespace takes, or the other one if it does not answer."""
+        self._check_open()
+        active = self._copied.roles.active(self.path)
+        try:
+            batch: ServiceBusMessageBatch = await self._sender(active).create_message_batch(max_size_in_bytes)
+        except Exception as error:
+            if sdk.failure_of(error) not in self._copied.counting:
+                raise
+            batch = await self._sender(1 - active).create_message_batch(max_size_in_bytes)
+        return batch
+
+    async def schedule_messages(self, messages: Any, schedule_time_utc: Any, **kwargs: Any) -> list[int]:
+        """Refused: there would be two numbers for each message."""
+        raise NotReplicatedError(
+            "schedule_messages gives one number for each message, and there are two copies. A message that carries its"
+            " scheduled_enqueue_time_utc can be sent with send_messages."
+        )
+
+    async def cancel_scheduled_messages(self, sequence_numbers: Any, **kwargs: Any) -> None:
+        """Refused, as scheduling is."""
+        raise NotReplicatedError("Nothing can be scheduled by number in two namespaces, so nothing can be cancelled.")
+
+    async def close(self) -> None:
+        """Close both."""
+        self._closed = True
+        senders, self._senders = self._senders, {}
+        await asyncio.gather(*(sender.close() for sender in senders.values()), return_exceptions=True)
+
+    async def __aenter__(self) -> ReplicatedSender:
+        self._check_open()
+        return self
+
+    async def __aexit__(self, *args: object) -> None:
+        await self.close()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ValueError("The sender has been closed. Please use the client to create a new one.")
+
+    def _sender(self, namespace: int) -> Any:
+        if namespace not in self._senders:
+            self._senders[namespace] = self._makers[namespace]()
+        return self._senders[namespace]

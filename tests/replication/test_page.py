@@ -1,0 +1,58 @@
+"""docs/replication.md: its table is the ledger's own, and its program survives what it claims to survive."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+from support.broker import BrokerProcess
+from twinbus.pair.ledger import DECISIONS, Decision, Standing, State
+
+PAGE = (Path(__file__).parents[2] / "docs" / "replication.md").read_text()
+
+
+def test_the_table_is_the_ledgers_own() -> None:
+    lines = [f"| nothing | {' | '.join([Decision.HAND_OUT.value] * 3)} |"]
+    for state in State:
+        decisions = [DECISIONS[state, standing].value for standing in Standing]
+        lines.append(f"| {state.name.lower().replace('_', '-')} | {' | '.join(decisions)} |")
+    assert "\n".join(lines) in PAGE
+
+
+def test_the_job_scheduler_does_each_job_once_whatever_is_killed(
+    brokers: tuple[BrokerProcess, BrokerProcess], tmp_path: Path
+) -> None:
+    program = tmp_path / "jobs.py"
+    found = re.search(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    assert found is not None
+    # The second program is the same, but dies between its work and telling the broker.
+    program.write_text(found.group(1))
+    dying = tmp_path / "dying.py"
+    last = "                receiver.complete_message(message)\n"
+    assert last in found.group(1)
+    dying.write_text(
+        found.group(1).replace(last, "                __import__('os').kill(__import__('os').getpid(), 9)\n")
+    )
+    for broker in brokers:
+        broker.create_queue("jobs", LockDuration="PT5S")
+    strings = [broker.connection_string() for broker in brokers]
+
+    def run(path: Path, *words: str) -> int:
+        command = [sys.executable, str(path), *strings, *words]
+        return subprocess.run(command, cwd=tmp_path, timeout=60, check=False).returncode
+
+    assert run(program, "submit", "a", "b") == 0
+    brokers[0].kill()
+    assert run(program, "submit", "c") == 0  # One namespace is enough.
+    assert run(dying, "work") == -9
+    brokers[0].start()
+    assert run(dying, "work") == -9
+    assert run(program, "work") == 0
+    assert run(program, "work") == 0
+    with closing(sqlite3.connect(tmp_path / "jobs.db")) as results:
+        jobs = [job for (job,) in results.execute("SELECT job FROM result ORDER BY job")]
+    assert jobs == ["a", "b", "c"]

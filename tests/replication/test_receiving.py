@@ -1,0 +1,224 @@
+"""Receivers of two namespaces: settling, lost locks, sessions, subscriptions, and what happens to held copies."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+from typing import Any
+
+import pytest
+from azure.servicebus import NEXT_AVAILABLE_SESSION, ServiceBusMessage, ServiceBusReceiveMode, ServiceBusSubQueue
+from azure.servicebus.aio import AutoLockRenewer, ServiceBusClient
+from azure.servicebus.exceptions import MessageLockLostError
+
+from support.broker import BrokerProcess
+from support.pair_scene import until
+from support.postgres import PostgresServer
+from support.replicated import Twins
+from twinbus.faults.proxy import Mode
+from twinbus.pair.aio import Ledger
+from twinbus.pair.ledger import State
+
+
+async def first(receiver: Any, wait_s: float = 8.0) -> Any:
+    (message,) = await receiver.receive_messages(1, max_wait_time=wait_s)
+    return message
+
+
+def create(broker: BrokerProcess, path: str, kind: str) -> None:
+    """A topic or a subscription with the settings that are usual."""
+    space = "http://schemas.microsoft.com/netservices/2010/10/servicebus/connect"
+    content = f'<content type="application/xml"><{kind} xmlns="{space}"/></content>'
+    entry = f'<entry xmlns="http://www.w3.org/2005/Atom">{content}</entry>'
+    status, text = broker.request("PUT", f"/{path}?api-version=2021-05", entry)
+    assert status == 201, text
+
+
+async def filled(twins: Twins, stack: AsyncExitStack, *message_ids: str, **settings: Any) -> tuple[str, Any, Ledger]:
+    """A queue with both copies of some messages, a client and its ledger."""
+    ledger = twins.ledger(**settings.pop("ledger", {}))
+    client_settings = settings.pop("client", {})
+    queue = twins.queue(**settings)
+    client = await stack.enter_async_context(twins.client("active", ledger=ledger, **client_settings))
+    async with client.get_queue_sender(queue) as sender:
+        await twins.send(sender, *message_ids)
+    return queue, client, ledger
+
+
+async def test_a_second_copy_is_held_with_its_lock_renewed_until_the_first_is_done(twins: Twins) -> None:
+    async with AsyncExitStack() as stack:
+        queue, client, ledger = await filled(twins, stack, "m", LockDuration="PT5S")
+        receiver = await stack.enter_async_context(client.get_queue_receiver(queue))
+        message = await first(receiver)
+        assert await receiver.receive_messages(1, max_wait_time=4) == []
+        await receiver.renew_message_lock(message)
+        assert await receiver.receive_messages(1, max_wait_time=3) == []
+        # Held for longer than its lock: it was renewed, and is still the first delivery.
+        (held,) = receiver._holding._held
+        assert held.message.delivery_count == 0
+        await receiver.complete_message(message)
+        await until(lambda: twins.left(queue) == (0, 0), "the second copy's completion")
+        assert ledger.metrics()["suppressed"] == 1
+
+
+async def test_a_claim_that_lapses_lets_the_other_copy_be_handed_out(twins: Twins) -> None:
+    """The worker hangs and its namespace is gone; the message does not wait for either."""
+    async with AsyncExitStack() as stack:
+        queue, client, _ = await filled(twins, stack, "m", LockDuration="PT5S", ledger={"lease": 1.0})
+        receiver = await stack.enter_async_context(client.get_queue_receiver(queue))
+        one = await first(receiver)
+        twins.proxies[0 if "contoso" in str(one._twinbus_handed) else 1].set(Mode.REFUSE)
+        other = await first(receiver, 12)
+        assert other.message_id == one.message_id
+        assert other._twinbus_handed[1] != one._twinbus_handed[1]
+        await receiver.complete_message(other)
+
+
+async def test_an_abandoned_message_is_handed_out_again_from_the_same_namespace(twins: Twins) -> None:
+    async with AsyncExitStack() as stack:
+        queue, client, _ = await filled(twins, stack, "m")
+        receiver = await stack.enter_async_context(client.get_queue_receiver(queue))
+        one = await first(receiver)
+        await receiver.abandon_message(one)
+        again = await first(receiver)
+        assert again._twinbus_handed == one._twinbus_handed
+        assert again.delivery_count == 1
+        await receiver.complete_message(again)
+        await until(lambda: twins.left(queue) == (0, 0), "both copies' completion")
+
+
+async def test_dead_lettering_counts_as_done_and_leaves_one_dead_letter(twins: Twins) -> None:
+    async with AsyncExitStack() as stack:
+        queue, client, _ = await filled(twins, stack, "m")
+        receiver = await stack.enter_async_context(client.get_queue_receiver(queue))
+        await receiver.dead_letter_message(await first(receiver), reason="no good", error_description="at all")
+        await receiver.receive_messages(1, max_wait_time=1)
+        await until(lambda: twins.left(queue) == (0, 0), "the second copy's completion")
+        dead = [broker.count(queue, "DeadLetterMessageCount") for broker in twins.brokers]
+        assert sorted(dead) == [0, 1]
+        letters = await stack.enter_async_context(
+            client.get_queue_receiver(queue, sub_queue=ServiceBusSubQueue.DEAD_LETTER)
+        )
+        letter = await first(letters)
+        assert (letter.dead_letter_reason, letter.dead_letter_error_description) == ("no good", "at all")
+        await letters.complete_message(letter)
+
+
+async def test_a_deferred_message_is_got_by_its_number_and_its_other_copy_is_gone(twins: Twins) -> None:
+    async with AsyncExitStack() as stack:
+        queue, client, _ = await filled(twins, stack, "m")
+        receiver = await stack.enter_async_context(client.get_queue_receiver(queue))
+        one = await first(receiver)
+        await receiver.defer_message(one)
+        assert await receiver.receive_messages(1, max_wait_time=2) == []
+        (again,) = await receiver.receive_deferred_messages(one.sequence_number)
+        assert again.message_id == "m"
+        await receiver.complete_message(again)
+        assert sum(twins.left(queue)) == 0
+
+
+async def test_receive_and_delete_marks_at_hand_out(twins: Twins) -> None:
+    async with AsyncExitStack() as stack:
+        queue, client, ledger = await filled(twins, stack, "m1", "m2", "m3")
+        receiver = await stack.enter_async_context(
+            client.get_queue_receiver(queue, receive_mode=ServiceBusReceiveMode.RECEIVE_AND_DELETE, max_wait_time=2)
+        )
+        received = [str(message.message_id) async for message in receiver]
+        assert sorted(received) == ["m1", "m2", "m3"]
+        assert {record.state for record in ledger.export()} == {State.DONE}
+        assert twins.left(queue) == (0, 0)
+
+
+async def test_a_lost_lock_is_no_error_where_the_ledger_knows_that_the_work_is_done(twins: Twins) -> None:
+    async with AsyncExitStack() as stack:
+        queue, client, ledger = await filled(twins, stack, "m")
+        receiver = await stack.enter_async_context(client.get_queue_receiver(queue))
+        message = await first(receiver)
+        for broker in twins.brokers:
+            broker.update_queue(queue)  # A change of settings drops all locks.
+        await receiver.complete_message(message)
+        assert await receiver.receive_messages(1, max_wait_time=1.5) == []
+        await until(lambda: twins.left(queue) == (0, 0), "the settlement of what came again")
+        assert ledger.metrics()["handed_out"] == 1
+
+
+async def test_a_lost_lock_is_an_error_where_that_is_wanted(twins: Twins) -> None:
+    async with AsyncExitStack() as stack:
+        queue, client, _ = await filled(twins, stack, "m", client={"goes_on": False})
+        receiver = await stack.enter_async_context(client.get_queue_receiver(queue))
+        message = await first(receiver)
+        for broker in twins.brokers:
+            broker.update_queue(queue)
+        with pytest.raises(MessageLockLostError):
+            await receiver.complete_message(message)
+
+
+async def test_the_bare_sdk_stops_at_a_lost_lock(twins: Twins) -> None:
+    """Why ours go on."""
+    queue = twins.primary.create_queue(f"{twins.name}-bare")
+    async with ServiceBusClient.from_connection_string(twins.primary.connection_string()) as client:
+        async with client.get_queue_sender(queue) as sender:
+            await sender.send_messages(ServiceBusMessage(b"x"))
+        async with client.get_queue_receiver(queue) as receiver:
+            message = await first(receiver)
+            twins.primary.update_queue(queue)
+            with pytest.raises(MessageLockLostError):
+                await receiver.complete_message(message)
+
+
+async def test_sessions_are_read_from_both_namespaces_in_order_with_the_lock_renewer(twins: Twins) -> None:
+    queue = twins.queue(RequiresSession=True)
+    async with twins.client("active", ledger=twins.ledger()) as client, AutoLockRenewer() as renewer:
+        async with client.get_queue_sender(queue) as sender:
+            for number in range(5):
+                await twins.send(sender, f"m{number}", session_id="s")
+        received = []
+        receiver = client.get_queue_receiver(
+            queue, session_id=NEXT_AVAILABLE_SESSION, max_wait_time=2, auto_lock_renewer=renewer
+        )
+        async with receiver:
+            assert receiver.session.session_id == "s"
+            async for message in receiver:
+                received.append(str(message.message_id))
+                await receiver.complete_message(message)
+        assert received == [f"m{number}" for number in range(5)]
+        assert twins.left(queue) == (0, 0)
+
+
+async def test_subscriptions_with_mapped_names_are_scopes_of_their_own(twins: Twins) -> None:
+    topic = twins.name
+    for broker, suffix in ((twins.primary, ""), (twins.secondary, "-b")):
+        create(broker, topic + suffix, "TopicDescription")
+        for name in ("one", "two"):
+            create(broker, f"{topic}{suffix}/subscriptions/{name}", "SubscriptionDescription")
+    async with twins.client("active", ledger=twins.ledger(), entities={topic: f"{topic}-b"}) as client:
+        async with client.get_topic_sender(topic) as sender:
+            await twins.send(sender, "m1", "m2")
+        for name in ("one", "two"):
+            receiver = client.get_subscription_receiver(topic, name, max_wait_time=1.5)
+            async with receiver:
+                ids = []
+                async for message in receiver:
+                    ids.append(str(message.message_id))
+                    await receiver.complete_message(message)
+            assert sorted(ids) == ["m1", "m2"]
+
+
+async def test_two_receivers_on_one_ledger_in_postgresql(twins: Twins, postgres: PostgresServer) -> None:
+    schema = postgres.new_schema()
+    postgres.execute(f"CREATE SCHEMA {schema}")
+    where = f"{postgres.connection_url}?options=-csearch_path%3D{schema}"
+    queue = twins.queue()
+    ids = [f"m{number}" for number in range(40)]
+    async with Ledger(where) as one, Ledger(where) as two:
+        async with twins.client("active", ledger=one) as client, client.get_queue_sender(queue) as sender:
+            await sender.send_messages([ServiceBusMessage(b"x", message_id=message_id) for message_id in ids])
+
+        async def consume(ledger: Ledger) -> None:
+            async with twins.client("active", ledger=ledger) as client, client.get_queue_receiver(queue) as receiver:
+                await twins.work(receiver, len(ids), queue)
+
+        await asyncio.gather(consume(one), consume(two))
+        assert twins.worked == dict.fromkeys(ids, 1)
+        assert twins.left(queue) == (0, 0)
+        assert one.metrics()["suppressed"] + two.metrics()["suppressed"] >= 40
