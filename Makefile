@@ -59,7 +59,7 @@ test: setup lint types
 	TWINBUS_TEST_STORE=postgresql $(BIN)/python -m pytest -n 2 --dist loadfile -m gateways tests/compat
 
 test-postgres: setup
-	TWINBUS_TEST_STORE=postgresql $(BIN)/python -m pytest tests/compat
+	TWINBUS_TEST_STORE=postgresql $(BIN)/python -m pytest -n 2 --dist loadfile tests/compat
 
 drill: $(VENV)/.stamp
 	$(BIN)/twinbus drill

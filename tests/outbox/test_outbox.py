@@ -131,10 +131,6 @@ def with_sqlite3(directory: Path, _: PostgresServer) -> tuple[Any, str]:
     return connection, str(directory / "application.db")
 
 
-def with_apsw(directory: Path, _: PostgresServer) -> tuple[Any, str]:
-    return apsw.Connection(str(directory / "application.db")), str(directory / "application.db")
-
-
 def with_psycopg(_: Path, server: PostgresServer) -> tuple[Any, str]:
     schema = server.new_schema()
     server.execute(f"CREATE SCHEMA {schema}")
@@ -142,7 +138,12 @@ def with_psycopg(_: Path, server: PostgresServer) -> tuple[Any, str]:
     return psycopg.connect(address, row_factory=psycopg.rows.dict_row), address
 
 
-@pytest.mark.parametrize("connect", [with_sqlite3, with_apsw, with_psycopg])
+def test_the_transactions_of_another_sqlite_library_are_refused(tmp_path: Path, outbox: Outbox) -> None:
+    with pytest.raises(TypeError, match="two SQLite libraries"):
+        outbox.put([message("a", "k")], "orders", connection=apsw.Connection(str(tmp_path / "application.db")))
+
+
+@pytest.mark.parametrize("connect", [with_sqlite3, with_psycopg])
 async def test_a_message_is_put_with_the_applications_own_work_or_not_at_all(
     tmp_path: Path, postgres: PostgresServer, connect: Callable[[Path, PostgresServer], tuple[Any, str]]
 ) -> None:

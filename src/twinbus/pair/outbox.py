@@ -100,7 +100,7 @@ class Outbox:
         """Put messages for an entity; they are safe when this returns.
 
         Messages of one session, partition key or `key` leave in this order. With the application's own connection
-        (of `sqlite3`, `apsw` or `psycopg`) they are part of its transaction, and safe when that is committed. `encoded`
+        (of `sqlite3` or `psycopg`) they are part of its transaction, and safe when that is committed. `encoded`
         messages are bytes as they go over the wire.
         """
         rows = self._rows(messages, path, key, encoded)

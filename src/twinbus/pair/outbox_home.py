@@ -7,24 +7,23 @@ the tables is `outbox`' business.
 from __future__ import annotations
 
 import os
+import sqlite3
 from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, Generic, TypeVar
-
-import apsw
 
 from twinbus.model.clock import Clock
 from twinbus.model.errors import BusError
 from twinbus.pair.errors import OutboxError, OutboxFullError
 from twinbus.pair.outbox_rows import Tables
 from twinbus.pair.outbox_sqlite import SqliteTables
-from twinbus.sql import sqlite
+from twinbus.sql import shared_sqlite
 from twinbus.sql.group import Committer, GroupCommit
 
 T = TypeVar("T")
 
-CHECKPOINT_PAGES = 1000
+CACHE_KIB = 16 * 1024
 OWNER_ONLY = 0o600
 
 
@@ -63,23 +62,23 @@ class SqliteHome:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._unchecked_pages = 0
         self._closed: OutboxError | None = None
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             os.close(os.open(path, os.O_CREAT | os.O_RDWR, OWNER_ONLY))  # Messages are nobody else's business.
-            self._database = sqlite.connect(str(path))
-            self._checkpoints = sqlite.connect(str(path))
+            self._database = shared_sqlite.connect(str(path), CACHE_KIB)
         except OSError as error:
             raise OutboxError(f"The outbox {path} cannot be opened: {error.strerror or error}.") from error
         except BusError as error:
             raise OutboxError(f"The outbox {path} cannot be opened: {error}.") from error
+        tables = SqliteTables(self._database)
         try:
-            with self._database:
-                tables = SqliteTables(self._database)
-                tables.create()
-        except apsw.Error as error:
-            raise self._explain(error) from error
+            self._database.execute("BEGIN IMMEDIATE")
+            tables.create()
+            self._database.execute("COMMIT")
+        except BaseException as error:
+            self._database.close()
+            raise self._explain(error) if isinstance(error, sqlite3.Error) else error from error
         self._tables = tables
 
     def commit(self, group: list[Work[Any]], now_ms: int) -> None:
@@ -98,32 +97,26 @@ class SqliteHome:
             problem = error if isinstance(error, OutboxError) else self._explain(error)
             for work in group:
                 work.problem = problem
-            if sqlite.is_fatal(error):
-                # Nobody knows what is on the disk: only a new start may judge.
-                self._closed = problem
-                sqlite.leave_log(database, self._checkpoints)
+            if shared_sqlite.is_fatal(error):
+                self._closed = problem  # Nobody knows what is on the disk: only a new start may judge.
 
     def checkpoint_due(self) -> bool:
-        """Whether the log has grown."""
-        return sqlite.pages_written(self._database) - self._unchecked_pages > CHECKPOINT_PAGES
+        """Never: the log is moved back by whoever commits the thousandth page."""
+        return False
 
     def checkpoint(self) -> bool:
-        """Move the log back into the database."""
-        self._unchecked_pages = sqlite.pages_written(self._database)
-        try:
-            return sqlite.checkpoint(self._checkpoints)
-        except apsw.Error:
-            return False  # The next one may do better; until then the log grows.
+        """Nothing is left to do."""
+        return True
 
     def close(self) -> None:
         """Release the file."""
-        self._checkpoints.close()
         self._database.close()
 
     def _explain(self, error: BaseException) -> OutboxError:
-        if isinstance(error, apsw.FullError):
+        name = getattr(error, "sqlite_errorname", "")
+        if name == "SQLITE_FULL":
             return OutboxFullError(f"There is no room left on the disk of the outbox {self._path}.")
-        if isinstance(error, apsw.BusyError | apsw.LockedError):
+        if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
             return OutboxError(f"Somebody else keeps the outbox {self._path} busy: {error}.")
         return OutboxError(f"The outbox {self._path} cannot be used: {error}.")
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 import sqlite3
 from typing import TYPE_CHECKING, Any
 
-import apsw
-
 from twinbus.pair.outbox_sqlite import SqliteTables
 
 if TYPE_CHECKING:
@@ -18,13 +16,13 @@ if TYPE_CHECKING:
 
 def tables_of(connection: Any) -> SqliteTables | PostgresTables:
     """The tables as the application's connection sees them; a TypeError for anything else."""
-    if isinstance(connection, sqlite3.Connection | apsw.Connection):
+    if isinstance(connection, sqlite3.Connection):
         return SqliteTables(connection)
     if type(connection).__module__.partition(".")[0] == "psycopg" or hasattr(connection, "pgconn"):
         from twinbus.pair.outbox_postgres import PostgresTables
 
         return PostgresTables(connection)
     raise TypeError(
-        f"An outbox can join the transactions of sqlite3, apsw and psycopg, not of a {type(connection).__module__}"
-        f".{type(connection).__qualname__}."
+        f"An outbox can join the transactions of sqlite3 and psycopg, not of a {type(connection).__module__}"
+        f".{type(connection).__qualname__}; a file must not be open through two SQLite libraries in one process."
     )

@@ -44,7 +44,7 @@ _LOOK = """SELECT o.number, path, lane, message_id, put_at_ms, payload, a.at_ms,
 
 
 class _Connection(Protocol):
-    """What is needed of `apsw.Connection` and of `sqlite3.Connection` alike."""
+    """What is needed of a connection."""
 
     def cursor(self) -> Any: ...
 
