@@ -63,8 +63,11 @@ class Account:
         except (PermissionError, subprocess.CalledProcessError):
             # The environment is in a folder that only root may enter.
             self._copied = self.folder("programs")
-            shutil.copytree(self.install, f"{self._copied}/pginstall")
-            self.install = Path(self._copied) / "pginstall"
+            package = self.install.parent
+            shutil.copytree(self.install, f"{self._copied}/{package.name}/{self.install.name}")
+            # The programs look for these libraries beside their package.
+            shutil.copytree(package.with_name("pgserver.libs"), f"{self._copied}/pgserver.libs")
+            self.install = Path(self._copied) / package.name / self.install.name
 
     def folder(self, name: str) -> str:
         """A new folder that the server's user owns and can reach, unlike those of pytest."""
