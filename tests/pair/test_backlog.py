@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from azure.servicebus import ServiceBusMessage, ServiceBusSubQueue
 from azure.servicebus.aio import ServiceBusClient
+from azure.servicebus.exceptions import ServiceBusError
 
-from support.pair_scene import Scene, until
-from twinbus.pair import BacklogError, NotWhileDivertedError, RefusedError, State
+from support.pair_scene import QUICK, Scene, until
+from support.storage import fill
+from twinbus.faults.proxy import FaultProxy, Mode
+from twinbus.pair import BacklogError, NotWhileDivertedError, RefusedError, SendAvailabilityOptions, State
+from twinbus.pair.aio import PairedServiceBusClient
 
 
 async def test_with_an_interval_of_zero_the_failing_send_itself_is_diverted(scene: Scene) -> None:
@@ -21,6 +26,34 @@ async def test_with_an_interval_of_zero_the_failing_send_itself_is_diverted(scen
 
     assert scene.diverted == {"m1"}
     assert sum(scene.backlog().values()) == 1
+
+
+async def test_the_first_diverted_send_waits_for_one_answer(scene: Scene) -> None:
+    """The way to the secondary is long; its links are opened while the primary is suspect."""
+    queue = scene.queue()
+    async with FaultProxy(scene.secondary.amqp_port) as way:
+        direct = scene.secondary.connection_string()
+        client = PairedServiceBusClient.from_connection_strings(
+            scene.connection_string(),
+            direct.replace(f":{scene.secondary.amqp_port};", f":{way.port};"),
+            SendAvailabilityOptions(**{**QUICK, "failover_interval": 3, "attempt_timeout": 10, "attempts": 1}),
+            primary_name=scene.name,
+            on_change=scene.changes.append,
+        )
+        async with client:
+            sender = client.get_queue_sender(queue)
+            await sender.send_messages(ServiceBusMessage(b"x"))
+            way.latency_s = 0.1
+            scene.proxy.set(Mode.REFUSE)
+            with pytest.raises(ServiceBusError):
+                await sender.send_messages(ServiceBusMessage(b"x"))
+            await until(lambda: scene.changes[-1].after is State.FAILED_OVER, "the failover")
+            began = time.monotonic()
+            await sender.send_messages(ServiceBusMessage(b"x"))
+            took_s = time.monotonic() - began
+            assert client.status().diverted == 1
+
+    assert 0.2 <= took_s < 0.35  # One round trip, and the store.
 
 
 async def test_a_queue_that_is_disabled_is_left_for_another_in_the_same_call(scene: Scene) -> None:
@@ -38,6 +71,20 @@ async def test_a_queue_that_is_disabled_is_left_for_another_in_the_same_call(sce
 
     other = second if used == first else first
     assert scene.backlog() == {used: 1, other: 2}
+
+
+async def test_a_full_queue_is_left_for_another_in_the_same_call(scene: Scene) -> None:
+    queue = scene.queue()
+    async with scene.client():
+        full, other = scene.backlog()
+    await asyncio.to_thread(fill, scene.secondary, full, 5120)
+    async with scene.client(failover_interval=0) as client:
+        scene.primary.kill()
+        for number in range(6):  # Each sender chooses its queue for itself.
+            assert await scene.send(client.get_queue_sender(queue), f"m{number}")
+
+    assert scene.secondary.count(other) == 6
+    assert len(scene.diverted) == 6
 
 
 async def test_when_no_backlog_queue_takes_it_the_caller_is_told(scene: Scene) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 from uuid import uuid4
 
@@ -158,8 +159,16 @@ class Companion:
                 for pump in (self.pump, self.ordered_pump):
                     if pump is not None:
                         self._loop.call_soon_threadsafe(pump.wake)
+            elif change.after is State.SUSPECT:
+                self._loop.call_soon_threadsafe(lambda: self._spawn(self._prepare()))
             if self._presence is not None:
                 self._loop.call_soon_threadsafe(self._presence.changed)
+
+    async def _prepare(self) -> None:
+        """A failover may follow: open the links to the backlog, so that a diverted send waits for one answer only."""
+        for queue in self.rotation.queues if self.rotation is not None else ():
+            with suppress(ClientError):
+                await self.secondary.sender(queue)
 
     async def _keep_time(self) -> None:
         """Failovers take effect and pings go out when they are due."""
