@@ -26,7 +26,7 @@ BUDGET_S = {
     "contract": 180,
     "compat": 900,
     "faults": 420,
-    "pair": 360,
+    "pair": 420,
     "replication": 300,
     "outbox": 180,
 }
