@@ -18,24 +18,24 @@ def messages(count: int) -> list[ServiceBusMessage]:
 
 
 async def test_a_hundred_messages_over_a_slow_line(scene: Scene) -> None:
-    """70 ms of round trip and a few of store: one by one at least 8 s, overlapped about a second."""
+    """70 ms of round trip and 10 of store, all put into the line: one by one at least 8 s, overlapped about one."""
     queue = scene.queue()
     async with scene.client(attempt_timeout=5) as client:
         sender = client.get_queue_sender(queue)
         await sender.send_messages(ServiceBusMessage(b"opens the link"))
         await sender.send_many(messages(1))
-        scene.proxy.latency_s = 0.035
+        scene.proxy.latency_s = 0.04
         began = time.monotonic()
-        for message in messages(20):
+        for message in messages(100):
             await sender.send_messages(message)
-        one_by_one_s = (time.monotonic() - began) * 5
+        one_by_one_s = time.monotonic() - began
         began = time.monotonic()
         outcomes = await sender.send_many(messages(100))
         overlapped_s = time.monotonic() - began
 
     print(f"one by one {one_by_one_s:.1f} s, overlapped {overlapped_s:.1f} s")
     assert [outcome.error for outcome in outcomes] == [None] * 100
-    assert one_by_one_s >= 7
+    assert one_by_one_s >= 8
     assert overlapped_s < one_by_one_s / 5
 
 
