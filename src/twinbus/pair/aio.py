@@ -6,27 +6,20 @@ What the methods do is told in `sending`; here it is awaited. The companion runs
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from azure.servicebus import ServiceBusMessageBatch
 from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver, ServiceBusSender
 
-from twinbus.pair import sdk
-from twinbus.pair.board import Change
-from twinbus.pair.core import PairCore, PairStatus, halves, halves_of
-from twinbus.pair.description import PairDescription
-from twinbus.pair.diversion import Diverted
+from twinbus.pair.core import PairStatus
 from twinbus.pair.errors import PairingError
-from twinbus.pair.half import Half
 from twinbus.pair.ledger_keeping import AsyncLedger as Ledger
 from twinbus.pair.ledger_keeping import LedgerCore
 from twinbus.pair.options import SendAvailabilityOptions
-from twinbus.pair.outbox import Outbox
 from twinbus.pair.outbox_aio import OutboxClient
 from twinbus.pair.outbox_rows import Queued
 from twinbus.pair.overlapped import MAX_IN_FLIGHT, Outcome, Window, Windows
+from twinbus.pair.paired import PairedClient
 from twinbus.pair.receiving import ReplicatedReceiver
 from twinbus.pair.replication_aio import ReplicatedClient, through_ledger
 from twinbus.pair.sending import AtPrimary, Steps
@@ -41,105 +34,17 @@ __all__ = [
 ]
 
 
-class PairedServiceBusClient:
+class PairedServiceBusClient(PairedClient):
     """`azure.servicebus.aio.ServiceBusClient` over a pair of namespaces. Use it with `async with`."""
 
-    def __init__(
-        self,
-        primary: ServiceBusClient,
-        secondary: ServiceBusClient,
-        options: SendAvailabilityOptions | None = None,
-        *,
-        primary_name: str | None = None,
-        on_change: Callable[[Change], None] | None = None,
-        on_diverted: Callable[[Diverted], None] | None = None,
-        outbox: Outbox | Path | str | None = None,
-        always: bool = False,
-        on_queued: Callable[[Queued], None] | None = None,
-        _halves: tuple[Half, Half] | None = None,
-    ) -> None:
-        options = options or SendAvailabilityOptions()
-        self.primary = primary
-        self.secondary = secondary
-        first, second = _halves or halves_of(primary, secondary, options.seconds("attempt_timeout"))
-        self._core = PairCore(first, second, options, primary_name=primary_name, on_change=on_change)
-        self._core.companion.on_fault = self._broken_off
-        self._core.companion.on_diverted = on_diverted
-        self._core.use_outbox(outbox, always, on_queued)
+    sdk_client = ServiceBusClient
+    primary: ServiceBusClient
+    secondary: ServiceBusClient
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
         self._starting: asyncio.Task[Any] | None = None
         self._pairing_later: asyncio.Task[None] | None = None
-        sdk.watch_close(primary, first.mark_closed)
-        sdk.watch_close(secondary, second.mark_closed)
-
-    @classmethod
-    def from_connection_strings(
-        cls,
-        primary: str,
-        secondary: str,
-        options: SendAvailabilityOptions | None = None,
-        *,
-        primary_name: str | None = None,
-        on_change: Callable[[Change], None] | None = None,
-        on_diverted: Callable[[Diverted], None] | None = None,
-        outbox: Outbox | Path | str | None = None,
-        always: bool = False,
-        on_queued: Callable[[Queued], None] | None = None,
-        **kwargs: Any,
-    ) -> PairedServiceBusClient:
-        """A pair from two connection strings; other arguments are the SDK client's own."""
-        options = options or SendAvailabilityOptions()
-        settings = sdk.bounded(options.attempts, options.seconds("attempt_timeout")) | kwargs
-        return cls(
-            ServiceBusClient.from_connection_string(primary, **(sdk.at_port(primary) | settings)),
-            ServiceBusClient.from_connection_string(secondary, **(sdk.at_port(secondary) | settings)),
-            options,
-            primary_name=primary_name,
-            on_change=on_change,
-            on_diverted=on_diverted,
-            outbox=outbox,
-            always=always,
-            on_queued=on_queued,
-            _halves=halves(primary, secondary, kwargs, options.seconds("attempt_timeout")),
-        )
-
-    @classmethod
-    def from_description(
-        cls,
-        description: PairDescription | Path | str | None = None,
-        *,
-        on_change: Callable[[Change], None] | None = None,
-        on_diverted: Callable[[Diverted], None] | None = None,
-        outbox: Outbox | Path | str | None = None,
-        always: bool = False,
-        on_queued: Callable[[Queued], None] | None = None,
-        **kwargs: Any,
-    ) -> PairedServiceBusClient:
-        """A pair as a TOML file describes it, or without one the environment; see docs/pairing.md."""
-        pair = PairDescription.read(description)
-        settings = sdk.bounded(pair.options.attempts, pair.options.seconds("attempt_timeout")) | kwargs
-        first, second = (
-            ServiceBusClient.from_connection_string(
-                half.connection_string, **(sdk.at_port(half.connection_string, half.ca) | settings)
-            )
-            for half in (pair.primary, pair.secondary)
-        )
-        return cls(
-            first,
-            second,
-            pair.options,
-            primary_name=pair.primary.name,
-            on_change=on_change,
-            on_diverted=on_diverted,
-            outbox=outbox,
-            always=always,
-            on_queued=on_queued,
-            _halves=pair.halves(),
-        )
-
-    @property
-    def is_paired(self) -> bool:
-        """Whether the pair is made."""
-        return self._core.companion.paired is not None
 
     async def pair(self) -> PairStatus:
         """Make the pair: nothing can be sent before. Done by `async with`, and by the first send."""
@@ -163,15 +68,6 @@ class PairedServiceBusClient:
             if self._core.outbox is None:
                 raise
             self._pairing_later = asyncio.create_task(self._core.pair_later())
-
-    @property
-    def outbox(self) -> Outbox | None:
-        """The outbox, if the client has one."""
-        return None if self._core.outbox is None else self._core.outbox.outbox
-
-    def status(self) -> PairStatus:
-        """How the pair stands."""
-        return self._core.status()
 
     def get_queue_sender(
         self, queue_name: str, *, always: bool | None = None, ordered: bool | None = None, **kwargs: Any
@@ -227,9 +123,6 @@ class PairedServiceBusClient:
 
     async def __aexit__(self, *args: object) -> None:
         await self.close()
-
-    def _broken_off(self, half: Half, reason: Exception) -> None:
-        sdk.break_off(self.primary if half is self._core.primary else self.secondary, reason)
 
     async def _carry_out(self, steps: Steps) -> Any:
         """Do what the steps say, one after the other."""

@@ -6,135 +6,42 @@ What the methods do is told in `sending`; here it is waited for. The companion h
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
-from pathlib import Path
+from collections.abc import Iterable
 from typing import Any
 
 from azure.servicebus import ServiceBusClient, ServiceBusMessageBatch, ServiceBusReceiver, ServiceBusSender
 
 from twinbus.pair import sdk
-from twinbus.pair.board import Change
-from twinbus.pair.core import PairCore, PairStatus, halves, halves_of
-from twinbus.pair.description import PairDescription
-from twinbus.pair.diversion import Diverted
+from twinbus.pair.core import PairStatus
 from twinbus.pair.errors import PairingError
-from twinbus.pair.half import Half
 from twinbus.pair.ledger_keeping import LedgerCore
 from twinbus.pair.loop_thread import LoopThread
-from twinbus.pair.options import SendAvailabilityOptions
-from twinbus.pair.outbox import Outbox
 from twinbus.pair.outbox_rows import Queued
 from twinbus.pair.overlapped import MAX_IN_FLIGHT, Outcome, Window, Windows
+from twinbus.pair.paired import PairedClient
 from twinbus.pair.replication_sync import ReplicatedReceiver, through_ledger
 from twinbus.pair.sending import AtPrimary, Steps
 
 
-class PairedServiceBusClient:
+class PairedServiceBusClient(PairedClient):
     """`azure.servicebus.ServiceBusClient` over a pair of namespaces. Use it with `with`."""
 
-    def __init__(
-        self,
-        primary: ServiceBusClient,
-        secondary: ServiceBusClient,
-        options: SendAvailabilityOptions | None = None,
-        *,
-        primary_name: str | None = None,
-        on_change: Callable[[Change], None] | None = None,
-        on_diverted: Callable[[Diverted], None] | None = None,
-        outbox: Outbox | Path | str | None = None,
-        always: bool = False,
-        on_queued: Callable[[Queued], None] | None = None,
-        _halves: tuple[Half, Half] | None = None,
-    ) -> None:
-        options = options or SendAvailabilityOptions()
-        self.primary = primary
-        self.secondary = secondary
-        first, second = _halves or halves_of(primary, secondary, options.seconds("attempt_timeout"))
+    sdk_client = ServiceBusClient
+    primary: ServiceBusClient
+    secondary: ServiceBusClient
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
         self._beside = LoopThread()
-        self._core = PairCore(first, second, options, primary_name=primary_name, on_change=on_change)
-        self._core.companion.on_fault = self._broken_off
-        self._core.companion.on_diverted = on_diverted
-        self._core.use_outbox(outbox, always, on_queued)
         self._starting = threading.Lock()
         self._pairs_later = False
-        sdk.watch_close(primary, first.mark_closed)
-        sdk.watch_close(secondary, second.mark_closed)
-
-    @classmethod
-    def from_connection_strings(
-        cls,
-        primary: str,
-        secondary: str,
-        options: SendAvailabilityOptions | None = None,
-        *,
-        primary_name: str | None = None,
-        on_change: Callable[[Change], None] | None = None,
-        on_diverted: Callable[[Diverted], None] | None = None,
-        outbox: Outbox | Path | str | None = None,
-        always: bool = False,
-        on_queued: Callable[[Queued], None] | None = None,
-        **kwargs: Any,
-    ) -> PairedServiceBusClient:
-        """A pair from two connection strings; other arguments are the SDK client's own."""
-        options = options or SendAvailabilityOptions()
-        settings = sdk.bounded(options.attempts, options.seconds("attempt_timeout")) | kwargs
-        return cls(
-            ServiceBusClient.from_connection_string(primary, **(sdk.at_port(primary) | settings)),
-            ServiceBusClient.from_connection_string(secondary, **(sdk.at_port(secondary) | settings)),
-            options,
-            primary_name=primary_name,
-            on_change=on_change,
-            on_diverted=on_diverted,
-            outbox=outbox,
-            always=always,
-            on_queued=on_queued,
-            _halves=halves(primary, secondary, kwargs, options.seconds("attempt_timeout")),
-        )
-
-    @classmethod
-    def from_description(
-        cls,
-        description: PairDescription | Path | str | None = None,
-        *,
-        on_change: Callable[[Change], None] | None = None,
-        on_diverted: Callable[[Diverted], None] | None = None,
-        outbox: Outbox | Path | str | None = None,
-        always: bool = False,
-        on_queued: Callable[[Queued], None] | None = None,
-        **kwargs: Any,
-    ) -> PairedServiceBusClient:
-        """A pair as a TOML file describes it, or without one the environment; see docs/pairing.md."""
-        pair = PairDescription.read(description)
-        settings = sdk.bounded(pair.options.attempts, pair.options.seconds("attempt_timeout")) | kwargs
-        first, second = (
-            ServiceBusClient.from_connection_string(
-                half.connection_string, **(sdk.at_port(half.connection_string, half.ca) | settings)
-            )
-            for half in (pair.primary, pair.secondary)
-        )
-        return cls(
-            first,
-            second,
-            pair.options,
-            primary_name=pair.primary.name,
-            on_change=on_change,
-            on_diverted=on_diverted,
-            outbox=outbox,
-            always=always,
-            on_queued=on_queued,
-            _halves=pair.halves(),
-        )
 
     def pair(self) -> PairStatus:
         """Make the pair: nothing can be sent before. Done by `with`, and by the first send."""
         with self._starting:
-            if not self._is_paired:
+            if not self.is_paired:
                 self._beside.run(self._core.open())
         return self.status()
-
-    @property
-    def _is_paired(self) -> bool:
-        return self._core.companion.paired is not None
 
     def _pair_or_wait(self) -> None:
         """Whoever has an outbox need not wait for the pair: it is made when that is possible."""
@@ -147,15 +54,6 @@ class PairedServiceBusClient:
                 raise
             self._pairs_later = True
             self._beside.begin(self._core.pair_later())
-
-    @property
-    def outbox(self) -> Outbox | None:
-        """The outbox, if the client has one."""
-        return None if self._core.outbox is None else self._core.outbox.outbox
-
-    def status(self) -> PairStatus:
-        """How the pair stands."""
-        return self._core.status()
 
     def get_queue_sender(
         self, queue_name: str, *, always: bool | None = None, ordered: bool | None = None, **kwargs: Any
@@ -211,12 +109,9 @@ class PairedServiceBusClient:
     def __exit__(self, *args: object) -> None:
         self.close()
 
-    def _broken_off(self, half: Half, reason: Exception) -> None:
-        sdk.break_off(self.primary if half is self._core.primary else self.secondary, reason)
-
     def _carry_out(self, steps: Steps) -> Any:
         """Do what the steps say, one after the other."""
-        if not self._is_paired:
+        if not self.is_paired:
             self._pair_or_wait()
         try:
             step = next(steps)
@@ -258,7 +153,7 @@ class PairedSender:
         """
         sending = self._sending
         failed = None
-        if sending.goes_straight(message) and self._client._is_paired:
+        if sending.goes_straight(message) and self._client.is_paired:
             try:
                 self._sender.send_messages(message, timeout=timeout, **kwargs)
             except Exception as error:

@@ -6,7 +6,6 @@ the modules beside it, and threads are `sql.group`'s business.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import logging
 from collections.abc import Callable
@@ -34,6 +33,7 @@ from twinbus.store import (
     sweeping,
     transferring,
 )
+from twinbus.store.answering import call, clear, merge, refuse
 from twinbus.store.commands import Command, Hints
 from twinbus.store.journal import JournalRow
 from twinbus.store.reserve import RESERVE_BYTES, Reserve
@@ -139,7 +139,7 @@ class SqliteStore:
     def commit(self, group: list[Command], now_ms: int) -> Hints:
         """Execute the commands in one transaction; if it fails, one by one, so that only the culprit fails."""
         if self._failure is not None:
-            return _refuse(group, self._failure)
+            return refuse(group, self._failure)
         if self._is_full:
             group = self._without_growth(group, now_ms)
             if not group:
@@ -151,11 +151,11 @@ class SqliteStore:
         except Exception as error:
             hints = self._recover(error, now_ms)
             if self._failure is not None:
-                return _refuse(group, self._failure)
+                return refuse(group, self._failure)
             _log.warning("a group of %d commands failed and is replayed one by one: %s", len(group), error)
             for command in group:
-                _clear(command)
-                _merge(hints, self._run_alone(command, now_ms))
+                clear(command)
+                merge(hints, self._run_alone(command, now_ms))
             return hints
 
     def due_at_ms(self) -> int | None:
@@ -225,7 +225,7 @@ class SqliteStore:
         for command in group:
             phases[_PHASES[type(command)]].append(command)
         for command in phases[0]:
-            _call(_LIFECYCLE[type(command)], work, command)
+            call(_LIFECYCLE[type(command)], work, command)
         if phases[1]:
             sends = [c for c in phases[1] if type(c) is commands.Send and not c.transfers]
             if sends:
@@ -240,25 +240,25 @@ class SqliteStore:
                 for note in command.notes:
                     work.journal.note(note, command.origin)
             else:
-                _call(_CHANGES[type(command)], work, command)
+                call(_CHANGES[type(command)], work, command)
         for command in phases[3]:
-            _call(_TAKES[type(command)], work, command)
+            call(_TAKES[type(command)], work, command)
         for command in phases[4]:
-            _call(_READS[type(command)], work, command)
+            call(_READS[type(command)], work, command)
         if work.finish() and self._synced:
             self.synced_commits += 1
         return work.hints
 
     def _run_alone(self, command: Command, now_ms: int) -> Hints:
         if self._failure is not None:
-            return _refuse([command], self._failure)
+            return refuse([command], self._failure)
         if self._is_full and isinstance(command, _GROWING):
-            return _refuse([command], _full())
+            return refuse([command], _full())
         try:
             return self._run([command], now_ms)
         except Exception as error:
             hints = self._recover(error, now_ms)
-            _clear(command)
+            clear(command)
             if self._failure is not None:
                 command.error = self._failure
             elif isinstance(error, apsw.FullError):
@@ -304,7 +304,7 @@ class SqliteStore:
                 _log.warning("store %d: there is room again, it takes messages", self.number)
                 self._is_full = False
                 return group
-        _refuse([command for command in group if isinstance(command, _GROWING)], _full())
+        refuse([command for command in group if isinstance(command, _GROWING)], _full())
         return [command for command in group if not isinstance(command, _GROWING)]
 
     def _fail(self, error: Exception) -> None:
@@ -349,38 +349,7 @@ _PHASES: dict[type[Command], int] = {
 }
 
 
-def _call(operation: Callable[[Work, Any], None], work: Work, command: Command) -> None:
-    """A refusal is the command's own affair, as long as it is made before anything was changed."""
-    try:
-        operation(work, command)
-    except BusError as error:
-        command.error = error
-
-
 def _needs_sync(command: Command) -> bool:
     if isinstance(command, commands.Acquire | commands.AcquireDeferred):
         return command.mode is ReceiveMode.RECEIVE_AND_DELETE
     return not isinstance(command, _UNSYNCED)
-
-
-def _refuse(group: list[Command], failure: BusError) -> Hints:
-    for command in group:
-        _clear(command)
-        command.error = failure
-    return Hints()
-
-
-def _clear(command: Command) -> None:
-    """Take back what a failed transaction left in a command."""
-    command.error = None
-    for field in dataclasses.fields(command):
-        if field.name == "result":
-            value = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
-            command.result = value  # type: ignore[attr-defined]
-
-
-def _merge(hints: Hints, more: Hints) -> None:
-    hints.ready |= more.ready
-    for queue, names in more.sessions.items():
-        hints.sessions.setdefault(queue, set()).update(names)
-    hints.lost_sessions.extend(more.lost_sessions)
