@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Sees to the few things that pip cannot install: python3 with venv and headers, a C compiler, pkg-config and OpenSSL's
-# headers (the last four build python-qpid-proton for the tests). Installs what is missing with apt-get where it may,
-# and otherwise says in one sentence what to install. Called by `make setup` with the Python to use.
+# headers (the last four build python-qpid-proton for the tests), and Chromium, in which the tests open pages. Installs
+# what is missing with apt-get where it may, and otherwise says in one sentence what to install. Called by `make setup`
+# with the Python to use.
 set -euo pipefail
 python=${1:-python3}
 
@@ -21,6 +22,8 @@ missing=()
 command -v cc >/dev/null || command -v gcc >/dev/null || missing+=(gcc libc6-dev)
 command -v pkg-config >/dev/null || missing+=(pkg-config)
 pkg-config --exists openssl 2>/dev/null || missing+=(libssl-dev)
+command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null ||
+    missing+=(chromium)
 [ ${#missing[@]} -gt 0 ] || exit 0
 
 if [[ $prefix != /usr && ${missing[*]} == *python* ]]; then

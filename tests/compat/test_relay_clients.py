@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import random
 import ssl
 import subprocess
 import sys
@@ -34,6 +35,7 @@ from twinbus.relay.serving import aiohttp_application, asgi
 pytestmark = pytest.mark.feature("relay")
 
 NAMES = ("myPrimaryService", "mySecondaryService")
+CALLERS = 16
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +67,7 @@ def endpoints(brokers: list[BrokerProcess]) -> list[RelayEndpoint]:
 async def echo(request: RelayedRequest) -> RelayedResponse:
     """Answers with what was asked, so that an answer to another question is noticed."""
     await asyncio.sleep(0)
-    body = request.body or request.target.encode()
+    body = await request.read() or request.target.encode()
     return RelayedResponse(200, body, [("X-Question", request.headers.get("X-Question", ""))])
 
 
@@ -87,7 +89,9 @@ async def test_a_service_is_called_through_either_relay(endpoints: list[RelayEnd
                 assert (response.status, response.endpoint, response.body == expected) == (200, active, True)
 
 
-async def test_an_asgi_application_and_an_aiohttp_application_can_be_served(endpoints: list[RelayEndpoint]) -> None:
+async def test_an_asgi_application_and_an_aiohttp_application_are_served_behind_both_endpoints_at_once(
+    endpoints: list[RelayEndpoint],
+) -> None:
     async def app(scope, receive, send):  # type: ignore[no-untyped-def]
         body = (await receive())["body"]
         await send({"type": "http.response.start", "status": 202, "headers": [(b"x-path", scope["path"].encode())]})
@@ -98,18 +102,18 @@ async def test_an_asgi_application_and_an_aiohttp_application_can_be_served(endp
 
     application = web.Application()
     application.router.add_route("*", "/{path:.*}", answer)
-    async with RelayListener(endpoints[:1], asgi(app, NAMES[0])) as one, RelayClient(endpoints[0]) as client:
-        await one.listening()
-        response = await client.request("POST", "a/b?c=d", body=b"text ")
-        assert (response.status, response.header("X-Path"), response.body) == (202, "/a/b", b"text c=d")
-    async with (
-        aiohttp_application(application, NAMES[1]) as second,
-        RelayListener(endpoints[1:], second) as two,
-        RelayClient(endpoints[1]) as other,
-    ):
-        await two.listening()
-        response = await other.request("PUT", "a", body=b"text")
-        assert (response.status, response.body) == (203, b"/a text")
+    async with RelayListener(endpoints, asgi(app)) as listener:
+        await listener.listening()
+        for endpoint in endpoints:
+            async with RelayClient(endpoint) as client:
+                response = await client.request("POST", "a/b?c=d", body=b"text ")
+                assert (response.status, response.header("X-Path"), response.body) == (202, "/a/b", b"text c=d")
+    async with aiohttp_application(application) as handler, RelayListener(endpoints, handler) as listener:
+        await listener.listening()
+        for endpoint in endpoints:
+            async with RelayClient(endpoint) as client:
+                response = await client.request("PUT", "a", body=b"text")
+                assert (response.status, response.body) == (203, b"/a text")
 
 
 async def test_a_socket_is_had_through_a_relay_and_rejected_by_a_service_without_sockets(
@@ -177,20 +181,21 @@ async def test_a_killed_relay_costs_less_than_a_second_and_no_answer_goes_to_ano
     brokers: list[BrokerProcess], endpoints: list[RelayEndpoint]
 ) -> None:
     numbers = itertools.count()
-    slowest, answered, killed_at = 0.0, 0, 0.0
+    slowest, answered, killed_at, moved = 0.0, 0, 0.0, 0
 
     async def ask(client: RelayClient, until: asyncio.Event) -> None:
-        nonlocal slowest, answered
+        nonlocal slowest, answered, moved
         while not until.is_set():
             number = next(numbers)
-            size = (10, 3_000, 90_000, 400_000)[number % 4]
-            body = f"{number}:".encode().ljust(size, b".")
-            began = time.monotonic()
+            # Every part of a body tells whose it is, so that no part of another can be in it unseen.
+            body = random.Random(number).randbytes((10, 3_000, 90_000, 200_000)[number % 4])
+            began, at = time.monotonic(), client.active
             response = await client.request("PUT", headers={"X-Question": str(number)}, body=body)
             if killed_at and began >= killed_at:
                 slowest = max(slowest, time.monotonic() - began)
             assert response.header("X-Question") == str(number)
             assert response.body == body
+            moved += endpoints[response.endpoint] is not at
             answered += 1
             await asyncio.sleep(0.02)  # So that the relay which starts has the processor too.
 
@@ -201,20 +206,62 @@ async def test_a_killed_relay_costs_less_than_a_second_and_no_answer_goes_to_ano
 
     until = asyncio.Event()
     async with listening(endpoints) as listener, RelayClient(*endpoints, choose=lambda _: 0) as client:
-        callers = [asyncio.create_task(ask(client, until)) for _ in range(8)]
-        await asyncio.wait_for(some_more(50), 10)
+        callers = [asyncio.create_task(ask(client, until)) for _ in range(CALLERS)]
+        await asyncio.wait_for(some_more(100), 10)
         await asyncio.to_thread(brokers[0].kill)
         killed_at = time.monotonic()
-        await asyncio.wait_for(some_more(50), 10)
+        await asyncio.wait_for(some_more(100), 10)
         assert client.active is endpoints[1]
+        assert moved > CALLERS / 4  # So many were under way, and had their answers from the other one.
         await asyncio.to_thread(brokers[0].start)  # In a thread: here it would hold up the calls that are measured.
         await asyncio.wait_for(listener.listening(0), 10)
         await asyncio.to_thread(brokers[1].kill)
-        await asyncio.wait_for(some_more(50), 10)
+        await asyncio.wait_for(some_more(100), 10)
         assert client.active is endpoints[0]
         until.set()
         await asyncio.gather(*callers)
     assert slowest < 1.0
+
+
+@pytest.mark.alone
+async def test_what_a_killed_relay_cuts_off_is_never_whole_and_the_next_call_and_socket_take_less_than_a_second(
+    brokers: list[BrokerProcess], endpoints: list[RelayEndpoint]
+) -> None:
+    streaming = asyncio.Event()
+
+    async def endless() -> AsyncIterator[bytes]:
+        while True:
+            yield bytes(100_000)
+            streaming.set()
+            await asyncio.sleep(0.01)
+
+    async def stream(request: RelayedRequest) -> RelayedResponse:
+        return RelayedResponse(more=endless()) if await request.read() == b"stream" else RelayedResponse(201)
+
+    async def echo_socket(socket: aiohttp.ClientWebSocketResponse, headers: Mapping[str, str]) -> None:
+        async for message in socket:
+            await socket.send_str(str(message.data))
+
+    async with (
+        RelayListener(endpoints, stream, on_socket=echo_socket) as listener,
+        RelayClient(*endpoints, choose=lambda _: 0) as client,
+    ):
+        await asyncio.wait_for(listener.listening(), 5)
+        socket = await client.connect()
+        calling = asyncio.create_task(client.request("POST", body=b"stream"))
+        await asyncio.wait_for(streaming.wait(), 5)
+        await asyncio.to_thread(brokers[0].kill)
+        with pytest.raises(RelayError) as problem:
+            await calling
+        assert (problem.value.statuses, problem.value.is_definite) == ([None], False)
+        began = time.monotonic()
+        assert (await client.request("POST", body=b"next")).status == 201
+        other = await client.connect()
+        await other.send_str("next")
+        assert await other.receive_str() == "next"
+        assert time.monotonic() - began < 1.0
+        assert (await socket.receive()).type in (aiohttp.WSMsgType.CLOSED, aiohttp.WSMsgType.ERROR)
+        await other.close()
 
 
 async def test_a_relay_is_reached_with_tls(tmp_path: Path) -> None:

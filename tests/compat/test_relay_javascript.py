@@ -8,21 +8,18 @@ from __future__ import annotations
 import http.client
 import json
 import os
-import queue
 import subprocess
-import threading
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote
 
 import pytest
 
 from support.broker import ROOT_POLICY, BrokerProcess
+from support.relay_node import JS, WAIT_S, NodeListener, relay_environment
 from twinbus.wire.sas import make_token
 
-JS = Path(__file__).parent / "js"
 CONFIG = """
 [[hybrid_connections]]
 Name = "http-service"
@@ -30,7 +27,6 @@ Name = "http-service"
 [[hybrid_connections]]
 Name = "ws-service"
 """
-WAIT_S = 20
 
 pytestmark = pytest.mark.feature("relay")
 
@@ -41,61 +37,12 @@ class Answer(NamedTuple):
     body: bytes
 
 
-class NodeListener:
-    """The listeners of js/relay_listener.mjs, which say when they listen."""
-
-    def __init__(self, environment: dict[str, str]) -> None:
-        self.process = subprocess.Popen(
-            ["node", "relay_listener.mjs"],
-            cwd=JS,
-            env=environment,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        self._lines: queue.Queue[str] = queue.Queue()
-        self._reading = threading.Thread(target=self._read, daemon=True)
-        self._reading.start()
-
-    def _read(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            self._lines.put(line.strip())
-
-    def wait_until_both_listen(self) -> None:
-        missing = {"http listening", "ws listening"}
-        while missing:
-            missing.discard(self._lines.get(timeout=WAIT_S))
-
-    def go_on(self) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.write("go on\n")
-        self.process.stdin.flush()
-
-    def close(self) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.close()
-        try:
-            self.process.wait(WAIT_S)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            raise
-        self._reading.join()
-        assert self.process.stdout is not None
-        self.process.stdout.close()
-
-
 class Scene:
     """A broker, a node process that listens at it, and senders."""
 
     def __init__(self, broker: BrokerProcess) -> None:
         self.broker = broker
-        self.environment = {
-            **os.environ,
-            "TWINBUS_RELAY": f"http://{broker.host}:{broker.http_port}",
-            "TWINBUS_POLICY": ROOT_POLICY,
-            "TWINBUS_KEY": broker.key,
-        }
+        self.environment = relay_environment(broker)
         self.listener = NodeListener(self.environment)
         self.listener.wait_until_both_listen()
 
@@ -119,12 +66,15 @@ class Scene:
             connection.close()
 
     def echo(self, *sizes: int) -> dict[str, object]:
-        command = ["node", "relay_sender.mjs", *map(str, sizes)]
-        run = subprocess.run(
-            command, cwd=JS, env=self.environment, capture_output=True, text=True, timeout=WAIT_S, check=True
-        )
-        result: dict[str, object] = json.loads(run.stdout)
+        result: dict[str, object] = json.loads(self.node("relay_sender.mjs", *map(str, sizes)))
         return result
+
+    def node(self, *words: str) -> str:
+        """What a script prints."""
+        run = subprocess.run(
+            ["node", *words], cwd=JS, env=self.environment, capture_output=True, text=True, timeout=WAIT_S, check=True
+        )
+        return run.stdout
 
 
 @pytest.fixture(scope="module")
@@ -206,8 +156,27 @@ def test_large_messages_pass_hyco_ws_whole(scene: Scene) -> None:
     assert scene.echo(100 * 1024, 10_000_000) == {"equal": True, "count": 2, "code": 1000}
 
 
+def test_hyco_ws_comes_back_by_itself_to_a_relay_that_is_there(scene: Scene) -> None:
+    assert scene.node("relay_reconnect.mjs", "expired").split() == ["listening", "listening"]
+
+
+def test_each_failed_try_of_hyco_ws_begets_two(scene: Scene) -> None:
+    """Why docs/relay.md gives an application two lines: without them a relay's outage takes the process with it."""
+    assert json.loads(scene.node("relay_reconnect.mjs", "refused")) == [1, 2, 4, 8]
+
+
 def test_both_clients_listen_again_after_the_relay_restarts(scene: Scene) -> None:
     scene.broker.restart()
+    scene.listener.wait_until_both_listen()
+    assert scene.request("GET").status == 200
+    assert scene.echo(1000) == {"equal": True, "count": 1, "code": 1000}
+    listeners = json.loads(scene.broker.request("GET", "/$api/hybrid-connections/ws-service")[1])["listeners"]
+    assert listeners == 1
+
+
+def test_both_clients_listen_again_after_the_relay_was_killed(scene: Scene) -> None:
+    scene.broker.kill()
+    scene.broker.start()
     scene.listener.wait_until_both_listen()
     assert scene.request("GET").status == 200
     assert scene.echo(1000) == {"equal": True, "count": 1, "code": 1000}

@@ -46,7 +46,6 @@ def test_the_relay_s_page_prints_what_it_says(tmp_path: Path) -> None:
         environment = os.environ | {
             "PATH": f"{commands}:{os.environ['PATH']}",
             "TWINBUS_CONNECTION_STRING": primary.connection_string(),
-            "TWINBUS_HTTP_PORT": str(primary.http_port),
             "PORT": str(free_ports(1)[0]),
             "PRIMARY": f"http://{primary.host}:{primary.http_port}",
             "SECONDARY": f"http://{secondary.host}:{secondary.http_port}",

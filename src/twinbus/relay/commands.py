@@ -6,7 +6,7 @@ Only reads and writes; which command may come when is `states`' table, and what 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 # Reserved to the relay: a sender must be able to tell whose failure it is.
@@ -55,6 +55,26 @@ def request(address: str, number: str, target: str, method: str, headers: Mappin
         "body": has_body,
     }
     return _written({"request": told})
+
+
+def response(number: str, status: int, reason: str, headers: Iterable[tuple[str, str]], has_body: bool) -> bytes:
+    """A listener's answer; its body, if it has one, is the next message. A header that comes twice is a list."""
+    listed: dict[str, list[str]] = {}
+    for name, value in headers:
+        listed.setdefault(name, []).append(value)
+    told = {
+        "requestId": number,
+        "statusCode": status,
+        "statusDescription": reason,
+        "responseHeaders": {name: values if len(values) > 1 else values[0] for name, values in listed.items()},
+        "body": has_body,
+    }
+    return _written({"response": told})
+
+
+def renew_token(token: str) -> bytes:
+    """A listener goes on under this token."""
+    return _written({"renewToken": {"token": token}})
 
 
 def read(text: bytes) -> Response | RenewToken:

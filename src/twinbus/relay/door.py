@@ -242,7 +242,7 @@ class RelayDoor:
         """A listener comes for a sender's socket, or says that it does not want it; the address is good once."""
         meeting = self._meetings.pop(request.query.get("sb-hc-id", ""), None)
         if meeting is None or meeting.decision.done():
-            raise RefusedError(404, "No sender waits at this address: it is good once, and for a time.")
+            raise RefusedError(404, "No sender waits at this address: it is good once, for a time, at this gateway.")
         status = request.query.get("sb-hc-statusCode")
         if status is not None:
             text = request.query.get("sb-hc-statusDescription", "The listener rejected the connection.")
@@ -271,7 +271,7 @@ class RelayDoor:
         """A listener comes for a request, or with a response too large for the control channel."""
         exchange = self._exchanges.get(request.query.get("sb-hc-id", ""))
         if exchange is None or exchange.rendezvous.done():
-            raise RefusedError(404, "No request waits at this address: it is good once, and for a time.")
+            raise RefusedError(404, "No request waits at this address: it is good once, for a time, at this gateway.")
         socket = Socket(self._limits.goodbye_s)
         response = await socket.accept(request)
         if exchange.rendezvous.done():

@@ -22,6 +22,7 @@ class RelayEndpoint:
     url: str  # As in https://contosoprimary.example/myPrimaryService
     policy: str = ""
     key: str = field(default="", repr=False)
+    token_lifetime_s: int = TOKEN_LIFETIME_S  # A listener renews its token after half of it.
 
     def __post_init__(self) -> None:
         parts = urlsplit(self.url)
@@ -58,7 +59,7 @@ class RelayEndpoint:
     def token(self, now_s: float) -> str:
         """A token for this endpoint."""
         resource = f"http://{self.host}/{self.path}"
-        return sas.make_token(resource, self.policy, self.key, int(now_s) + TOKEN_LIFETIME_S)
+        return sas.make_token(resource, self.policy, self.key, int(now_s) + self.token_lifetime_s)
 
 
 def check_pair(one: RelayEndpoint, other: RelayEndpoint) -> None:

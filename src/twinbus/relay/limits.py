@@ -22,6 +22,7 @@ class Limits:
     accept_s: float = 30.0
     response_s: float = 60.0
     idle_s: float = 60.0  # Between two pieces of a response.
+    look_s: float = 0.5  # How often it is seen whether a sender that waits is still there.
     ping_s: float = 30.0  # A listener that is not heard of for three of them is gone.
     goodbye_s: float = 10.0  # For a peer's close frame, after ours.
     buffer_bytes: int = 256 * KIB  # Of a response that its sender has not taken yet.

@@ -50,5 +50,5 @@ class Listeners:
         """One of them, for a request or a socket."""
         able = [channel for channel in self._channels.get(hybrid, ()) if channel.socket.is_open]
         if not able:
-            raise RefusedError(502, f"Nobody listens at '{hybrid.path}'.")
+            raise RefusedError(502, f"Nobody listens at '{hybrid.path}' at this gateway.")
         return able[self._choose(len(able))]

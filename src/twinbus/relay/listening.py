@@ -1,6 +1,7 @@
 """Serves a handler behind one or two relays at once: a control channel to each, opened again whenever it ends.
 
-A rendezvous is made for what does not fit into the control channel. What the handler does is its own business.
+What does not fit into the control channel is told and answered at a rendezvous (`rendezvous`). What the handler does
+is its own business.
 """
 
 from __future__ import annotations
@@ -10,19 +11,22 @@ import json
 import logging
 import ssl
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
 import aiohttp
 
-from twinbus.relay.endpoint import TOKEN_LIFETIME_S, RelayEndpoint, check_pair
-from twinbus.relay.messages import Handler, RelayedRequest, RelayedResponse
+from twinbus.relay import commands
+from twinbus.relay.endpoint import RelayEndpoint, check_pair
+from twinbus.relay.messages import Handler, RelayedRequest, RelayedResponse, whole
+from twinbus.relay.outgoing import Outgoing
+from twinbus.relay.rendezvous import RENDEZVOUS_ERRORS, SenderLostError, opened
 
-CONTROL_BODY_BYTES_MAX = 64 * 1024
 MESSAGE_BYTES_MAX = 100 * 1024 * 1024
 HEARTBEAT_S = 20.0
 RETRY_S = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
+FAILED = RelayedResponse(500, b"The service failed.\n", [("Content-Type", "text/plain")])
 
 SocketHandler = Callable[[aiohttp.ClientWebSocketResponse, Mapping[str, str]], Awaitable[None]]
 
@@ -39,7 +43,6 @@ class RelayListener:
         *,
         on_socket: SocketHandler | None = None,
         retry_s: Sequence[float] = RETRY_S,
-        token_renewal_s: float = TOKEN_LIFETIME_S / 2,
         tls: ssl.SSLContext | None = None,
     ) -> None:
         """`handler` answers requests, `on_socket` has the senders' sockets; without one, they are rejected."""
@@ -49,7 +52,6 @@ class RelayListener:
             raise ValueError("A listener has one endpoint or two.")
         self._handler = handler
         self._on_socket = on_socket
-        self._token_renewal_s = token_renewal_s
         self._tls = tls
         self._retry_s = retry_s
         self._endpoints = endpoints
@@ -141,46 +143,61 @@ class RelayListener:
 
     async def _renew_on(self, endpoint: RelayEndpoint, control: _Control) -> None:
         while endpoint.policy:
-            await asyncio.sleep(self._token_renewal_s)
-            await control.say({"renewToken": {"token": endpoint.token(time.time())}})
+            await asyncio.sleep(endpoint.token_lifetime_s / 2)
+            await control.say(commands.renew_token(endpoint.token(time.time())))
 
     # Requests
 
     async def _answer(self, number: int, told: dict[str, Any], body: bytes, control: _Control) -> None:
-        response = await self._handle(number, told, body)
+        outgoing = await self._handle(number, told, whole(body), len(body))
         try:
-            if len(response.body) <= CONTROL_BODY_BYTES_MAX:
-                await control.respond(told["id"], response)
+            try:
+                short = await outgoing.short_body()
+            except Exception:  # Nothing has left yet.
+                log.exception("a handler failed")
+                await outgoing.close()
+                outgoing, short = Outgoing(FAILED), FAILED.body
+            if short is not None:
+                await control.say(outgoing.head(told["id"], has_body=bool(short)), short)
                 return
-            async with self._session.ws_connect(told["address"], max_msg_size=MESSAGE_BYTES_MAX) as socket:
-                await _Control(socket).respond(told["id"], response)
-                await socket.receive()  # The relay closes when its sender has everything.
-        except (aiohttp.ClientError, ConnectionError) as problem:
+            async with opened(told["address"], self._tls) as rendezvous:
+                await rendezvous.respond(told["id"], outgoing)
+        except (*RENDEZVOUS_ERRORS, aiohttp.ClientError) as problem:
             log.info("a response could not be given: %s", problem)
+        except Exception:
+            log.exception("a handler failed while its response was under way")
+        finally:
+            await outgoing.close()
 
     async def _answer_elsewhere(self, number: int, address: str) -> None:
         try:
-            async with self._session.ws_connect(address, max_msg_size=MESSAGE_BYTES_MAX) as socket:
-                rendezvous = _Control(socket)
-                text = await rendezvous.text()
-                if text is None:
-                    return
-                told = json.loads(text)["request"]
-                body = await rendezvous.binary() if told.get("body") else b""
-                await rendezvous.respond(told["id"], await self._handle(number, told, body))
-                await socket.receive()
-        except (aiohttp.ClientError, ConnectionError) as problem:
+            async with opened(address, self._tls) as rendezvous:
+                told, content = await rendezvous.request()
+                outgoing = await self._handle(number, told, content, None if told.get("body") else 0)
+                try:
+                    await rendezvous.respond(told["id"], outgoing)
+                finally:
+                    await outgoing.close()
+        except RENDEZVOUS_ERRORS as problem:
             log.info("a request could not be fetched or answered: %s", problem)
+        except Exception:
+            log.exception("a handler failed while its response was under way")
 
-    async def _handle(self, number: int, told: dict[str, Any], body: bytes) -> RelayedResponse:
+    async def _handle(
+        self, number: int, told: dict[str, Any], content: AsyncIterator[bytes], size: int | None
+    ) -> Outgoing:
         if self._handler is None:
-            return RelayedResponse(501, b"This service takes sockets only.\n")
-        request = RelayedRequest(told["method"], told["requestTarget"], told["requestHeaders"], body, number)
+            return Outgoing(RelayedResponse(501, b"This service takes sockets only.\n"))
+        name = self._endpoints[number].path
+        target, headers = told["requestTarget"], told["requestHeaders"]
+        request = RelayedRequest(told["method"], target, headers, content, number, size, name)
         try:
-            return await self._handler(request)
+            return Outgoing(await self._handler(request))
+        except SenderLostError:
+            raise
         except Exception:
             log.exception("a handler failed")
-            return RelayedResponse(500, b"The service failed.\n", [("Content-Type", "text/plain")])
+            return Outgoing(FAILED)
 
     # Sockets
 
@@ -220,25 +237,9 @@ class _Control:
             raise ConnectionResetError("the relay went away before the body had come")
         return bytes(message.data)
 
-    async def say(self, command: dict[str, Any], body: bytes = b"") -> None:
+    async def say(self, command: bytes, body: bytes = b"") -> None:
         """Send a command, and its body if it has one."""
         async with self._speaking:
-            await self._socket.send_str(json.dumps(command))
+            await self._socket.send_str(command.decode())
             if body:
                 await self._socket.send_bytes(body)
-
-    async def respond(self, number: str, response: RelayedResponse) -> None:
-        """Send a response."""
-        headers: dict[str, Any] = {}
-        for name, value in response.headers:
-            known = headers.setdefault(name, value)
-            if known is not value:
-                headers[name] = [*known, value] if isinstance(known, list) else [known, value]
-        told = {
-            "requestId": number,
-            "statusCode": response.status,
-            "statusDescription": response.reason,
-            "responseHeaders": headers,
-            "body": bool(response.body),
-        }
-        await self.say({"response": told}, response.body)

@@ -32,6 +32,7 @@ class Carrier:
         self._channel = channel
         self._limits = limits
         self.exchange = exchange
+        self._look: asyncio.TimerHandle
         self._via = headers.via_of(request.host)
         self._address = headers.address_of(channel.base, target.hybrid.path, "request", exchange.number)
         self.request_bytes = headers.size_of(request.headers.items())
@@ -45,13 +46,26 @@ class Carrier:
     async def carry(self) -> web.StreamResponse:
         """Hand the request over, and answer the sender; a RefusedError if there is no answer."""
         self._channel.expect(self.exchange)
+        self._look = asyncio.get_running_loop().call_later(self._limits.look_s, self._look_for_sender)
         sending = asyncio.ensure_future(self._send())
         try:
             head = await self._head(sending)
             return await self._respond(head)
         finally:
+            self._look.cancel()
             sending.cancel()
             self._channel.forget(self.exchange)
+
+    @property
+    def _has_sender(self) -> bool:
+        return self._request.transport is not None and not self._request.transport.is_closing()
+
+    def _look_for_sender(self) -> None:
+        """aiohttp does not tell a handler that its client is gone, so it is looked for now and then."""
+        if self._has_sender:
+            self._look = asyncio.get_running_loop().call_later(self._limits.look_s, self._look_for_sender)
+        else:
+            self.exchange.lost()  # A listener at a rendezvous is told so when that is closed.
 
     async def _send(self) -> None:
         request = self._request
@@ -110,6 +124,8 @@ class Carrier:
         except TimeoutError:
             raise RefusedError(504, f"No answer came within {self._limits.response_s:g} seconds.") from None
         except ListenerLostError as lost:
+            if not self._has_sender:
+                raise ConnectionResetError("the sender is gone") from None
             # Not 502, which says that nobody had the request.
             raise RefusedError(504, str(lost)) from None
 
@@ -145,6 +161,8 @@ class Carrier:
                     await response.write(part)
             await response.write_eof()
         except (TimeoutError, ListenerLostError) as problem:
+            if not self._has_sender:
+                raise ConnectionResetError("the sender is gone") from None
             if not started:
                 raise RefusedError(504, "The listener did not finish its answer.") from problem
             # The status has left already: only a broken connection tells the sender that the body is not whole.

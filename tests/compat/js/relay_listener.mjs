@@ -40,18 +40,16 @@ server.on("error", () => {});
 server.listen();
 
 const wsUri = listenUri("ws-service");
-// hyco-ws tries again by itself, at once, and each failed try begets two: while a relay is down that never ends. So the
-// application gives a server up at its first error, and makes another one after a moment.
+// The client itself tries again at once, and each failed try begets two. The last two lines end its own trying after
+// the first failure and begin anew after a moment; docs/relay.md tells why.
 const listen = () => {
-  const echoing = ws.createRelayedServer({ server: wsUri, token: ws.createRelayToken(wsUri, policy, key) }, (socket) => {
-    socket.on("message", (data) => socket.send(data));
+  const echoing = ws.createRelayedServer({ server: wsUri, token: () => ws.createRelayToken(wsUri, policy, key) }, (socket) => {
+    socket.on("message", (data, flags) => socket.send(data, { binary: flags.binary }));
     socket.on("error", () => {});
   });
   echoing.on("listening", () => console.log("ws listening"));
-  echoing.on("error", () => {
-    if (!echoing.closeRequested) setTimeout(listen, 50);
-    echoing.closeRequested = true;
-  });
+  echoing.on("error", () => (echoing.closeRequested = true));
+  echoing.on("close", () => setTimeout(listen, 100));
 };
 listen();
 

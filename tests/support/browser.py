@@ -1,0 +1,60 @@
+"""A real browser for tests: the system's Chromium without a window, and pages whose own complaints are kept.
+
+What a page must show is judged by the tests. requirements/system.sh sees to the browser itself.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+from playwright.async_api import Browser, Page, async_playwright
+
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+FLAGS = (
+    "--no-sandbox",  # Tests may be run by root, whom its sandbox refuses.
+    "--disable-gpu",
+    "--disable-quic",
+    "--disable-dev-shm-usage",
+    "--no-first-run",
+    # It speaks to nobody but the pages under test.
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+
+
+@dataclass(slots=True)
+class Tab:
+    """A page, with what it threw and what it wrote to its console as an error."""
+
+    page: Page
+    problems: list[str] = field(default_factory=list)
+
+
+@asynccontextmanager
+async def browser() -> AsyncIterator[Browser]:
+    """A browser with a profile of its own, which is gone afterwards."""
+    found = next((path for name in NAMES if (path := shutil.which(name))), None)
+    assert found is not None, "no Chromium here: requirements/system.sh installs it"
+    async with async_playwright() as playwright:
+        started = await playwright.chromium.launch(executable_path=found, args=FLAGS)
+        try:
+            yield started
+        finally:
+            await started.close()
+
+
+@asynccontextmanager
+async def tab(browser: Browser, url: str, **options: object) -> AsyncIterator[Tab]:
+    """A page in a context of its own: no cookie or storage of another test. `options` are those of the context."""
+    async with await browser.new_context(**options) as context:  # type: ignore[arg-type]
+        opened = Tab(await context.new_page())
+        opened.page.on("pageerror", lambda error: opened.problems.append(str(error)))
+        opened.page.on(
+            "console", lambda message: opened.problems.append(message.text) if message.type == "error" else None
+        )
+        await opened.page.goto(url)
+        yield opened
