@@ -83,10 +83,7 @@ async def test_an_application_killed_with_a_full_outbox_loses_nothing(
             assert await asyncio.to_thread(again.wait, 30) == 0
             await until(lambda: not judge(application.log, scene.received).lost, "arrival")
 
-        verdict = judge(application.log, scene.received)
-        print(verdict.line())
-        assert verdict.acknowledged >= 80
-        assert verdict.lost == verdict.duplicated == ()
+        assert scene.settle(application.log).acknowledged >= 80
         assert reader.disorder() == []
 
 
@@ -130,10 +127,8 @@ async def test_the_outbox_is_used_only_when_all_are_gone_and_the_application_is_
         assert await scene.send(sender, "after")
         await scene.receive(queue, 4)
 
-    verdict = scene.verdict()
-    print(verdict.line())
+    verdict = scene.settle()
     assert verdict.received == verdict.acknowledged == 4
-    assert verdict.lost == verdict.duplicated == ()
 
 
 async def test_a_full_backlog_leads_to_the_outbox(scene: Scene, tmp_path: Path) -> None:
@@ -154,10 +149,8 @@ async def test_a_full_backlog_leads_to_the_outbox(scene: Scene, tmp_path: Path) 
         await until(lambda: kept.dispatcher.progress.sent == 5, "dispatching")
         await scene.receive(queue, 6)
 
-    verdict = scene.verdict()
-    print(verdict.line())
+    verdict = scene.settle()
     assert verdict.received == verdict.acknowledged == 6
-    assert verdict.lost == verdict.duplicated == ()
 
 
 async def test_at_its_limit_the_outbox_refuses_and_nothing_is_half_done(scene: Scene, tmp_path: Path) -> None:

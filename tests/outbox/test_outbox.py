@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 import sqlite3
 import stat
@@ -102,19 +101,6 @@ def test_a_full_disk_is_told_and_does_not_harm_what_is_there(small_disk: Path) -
         assert outbox.counts().messages == kept
     with Outbox(small_disk / "outbox.db") as again:
         assert ids(again) == [f"m{number}" for number in range(kept)]
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    if os.geteuid() != 0:
-        pytest.skip("mounting a small disk needs root")
-    place = tmp_path / "small"
-    place.mkdir()
-    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", place], capture_output=True, text=True)
-    if done.returncode:
-        pytest.skip(f"a small disk cannot be mounted here: {done.stderr}")
-    yield place
-    subprocess.run(["umount", place], check=True)
 
 
 def test_a_disk_that_cannot_be_written_is_told_at_once(tmp_path: Path) -> None:

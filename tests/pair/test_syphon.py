@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import selectors
 import time
-from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
 
 from support import journals
 from support.broker import BrokerProcess
+from support.hurried import hurried
 from support.pair_scene import QUICK, Scene, until
 from twinbus.client import connect, messages
 from twinbus.client.diverting import divert
 from twinbus.pair.aio import PairedServiceBusClient, SendAvailabilityOptions
-
-HURRY = 600  # Seconds that pass for the syphon while one passes for everyone else.
 
 
 async def put(scene: Scene, backlog: str, destination: str, ids: list[str], **settings: Any) -> None:
@@ -77,7 +74,7 @@ def test_an_idle_hour_with_ten_queues_is_forty_receives(
         async with client:
             await asyncio.sleep(3600 - 60)
 
-    _hurried(hour)
+    hurried(hour)
     time.sleep(1)  # The broker writes notes down every half second.
 
     assert _empty_receives(secondary) - before == 40
@@ -97,21 +94,6 @@ def _entries(broker: BrokerProcess, queue: str) -> list[Any]:
         return list(journals.entries(broker, queue))
     except AssertionError:
         return []  # Not made yet.
-
-
-class _Hurried(selectors.DefaultSelector):
-    def select(self, timeout: float | None = None) -> Any:
-        return super().select(None if timeout is None else timeout / HURRY)
-
-
-class _HurriedLoop(asyncio.SelectorEventLoop):
-    def time(self) -> float:
-        return super().time() * HURRY
-
-
-def _hurried(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    with asyncio.Runner(loop_factory=lambda: _HurriedLoop(_Hurried())) as runner:
-        runner.run(work())
 
 
 @pytest.mark.parametrize("property_value", [7, ""])

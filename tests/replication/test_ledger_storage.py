@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 import threading
 from collections.abc import Iterator
@@ -12,10 +13,11 @@ from typing import Any
 import psycopg
 import pytest
 
+from support.disks import fill_up
 from support.postgres import PostgresServer
 from twinbus.pair.errors import AlreadyDoneError, LedgerError
 from twinbus.pair.ledger import Copy, Decision, Key, State
-from twinbus.pair.ledger_keeping import Ledger, open_storage, records
+from twinbus.pair.ledger_keeping import AsyncLedger, Ledger, open_storage, records
 from twinbus.pair.ledger_storage import Claim, Command, Extend, Mark, Storage, Trim
 from twinbus.pair.receiving_sdk import remember
 
@@ -255,3 +257,69 @@ def test_a_ledger_that_is_closed_or_cannot_be_opened_says_so(tmp_path: Path) -> 
     ledger.close()
     with pytest.raises(LedgerError):
         ledger.mark(Key("q", "m"), FIRST, State.DONE).result()
+
+
+async def test_a_mark_joins_the_transaction_of_an_asynchronous_application(postgres: PostgresServer) -> None:
+    where = in_new_schema(postgres)
+    async with AsyncLedger(where) as ledger, await psycopg.AsyncConnection.connect(where) as connection:
+        await connection.execute("CREATE TABLE work (tag text)")
+        await connection.commit()
+        message, other = Message("m", FIRST), Message("m", SECOND)
+        for copy in (FIRST, SECOND):
+            await asyncio.wrap_future(ledger.claim([Claim(Key("q", "m"), copy, LEASE)])[0])
+
+        async def work(message: Any) -> None:
+            await connection.execute("INSERT INTO work VALUES ('m')")
+            await ledger.done(message, connection=connection)
+
+        await work(message)
+        await connection.rollback()  # Neither work nor mark.
+        await work(message)
+        await connection.commit()
+        with pytest.raises(AlreadyDoneError):
+            await work(other)
+        await connection.rollback()
+        assert await (await connection.execute("SELECT count(*) FROM work")).fetchone() == (1,)
+        claims = ledger.claim([Claim(Key("q", "m"), copy, LEASE) for copy in (FIRST, SECOND)])
+        answers = await asyncio.gather(*map(asyncio.wrap_future, claims))
+        assert [answer.decision for answer in answers] == [Decision.SUPPRESS, Decision.SUPPRESS]
+
+
+def test_a_database_that_is_killed_and_restarted_is_used_again() -> None:
+    """What was marked stays marked, and who waits for the database is told so, not answered wrongly."""
+    server = PostgresServer().start()
+    try:
+        with Ledger(server.connection_url) as ledger:
+            assert ledger.claim([Claim(Key("q", "m"), FIRST, LEASE)])[0].result().decision is Decision.HAND_OUT
+            ledger.mark(Key("q", "m"), FIRST, State.DONE).result()
+            server.kill()
+            with pytest.raises(LedgerError):
+                ledger.mark(Key("q", "n"), FIRST, State.DONE).result(timeout=30)
+            server.start()
+            assert ledger.claim([Claim(Key("q", "m"), SECOND, LEASE)])[0].result().decision is Decision.SUPPRESS
+            assert ledger.mark(Key("q", "n"), FIRST, State.DONE).result().changed
+            server.stop()
+            server.start()  # With a connection that looks as if it were alive.
+            assert ledger.claim([Claim(Key("q", "n"), SECOND, LEASE)])[0].result().decision is Decision.SUPPRESS
+    finally:
+        server.remove()
+
+
+def test_a_full_disk_is_told_and_nothing_counts_as_done_that_is_not(small_disk: Path) -> None:
+    with Ledger(small_disk / "ledger.db") as ledger:
+        ledger.mark(Key("q", "before"), FIRST, State.DONE).result()
+        filler = fill_up(small_disk)
+        marked: list[str] = []
+
+        def mark_all() -> None:
+            while True:
+                ledger.mark(Key("q", f"m{len(marked)}"), FIRST, State.DONE).result()
+                marked.append(f"m{len(marked)}")
+
+        with pytest.raises(LedgerError, match="full"):
+            mark_all()
+        failed = f"m{len(marked)}"
+        filler.unlink()
+        assert ledger.claim([Claim(Key("q", failed), SECOND, LEASE)])[0].result().decision is Decision.HAND_OUT
+        assert ledger.mark(Key("q", failed), SECOND, State.DONE).result().changed
+    assert [row.tag for row in records(str(small_disk / "ledger.db"))] == ["before", *marked, failed]

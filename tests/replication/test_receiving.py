@@ -16,7 +16,7 @@ from support.pair_scene import until
 from support.postgres import PostgresServer
 from support.replicated import Twins
 from twinbus.faults.proxy import Mode
-from twinbus.pair.aio import Ledger
+from twinbus.pair.aio import Ledger, PairedServiceBusClient, SendAvailabilityOptions
 from twinbus.pair.ledger import State
 
 
@@ -151,6 +151,19 @@ async def test_a_lost_lock_is_an_error_where_that_is_wanted(twins: Twins) -> Non
             broker.update_queue(queue)
         with pytest.raises(MessageLockLostError):
             await receiver.complete_message(message)
+
+
+async def test_one_receiver_of_a_pair_may_want_the_error_too(twins: Twins) -> None:
+    queue = twins.queue()
+    strings = [broker.connection_string() for broker in twins.brokers]
+    options = SendAvailabilityOptions(backlog_queue_count=1)
+    async with PairedServiceBusClient.from_connection_strings(*strings, options) as client:
+        await client.get_queue_sender(queue).send_messages(ServiceBusMessage(b"x", message_id="m"))
+        async with client.get_queue_receiver(queue, ledger=twins.ledger(), goes_on=False) as receiver:
+            message = await first(receiver)
+            twins.primary.update_queue(queue)
+            with pytest.raises(MessageLockLostError):
+                await receiver.complete_message(message)
 
 
 async def test_the_bare_sdk_stops_at_a_lost_lock(twins: Twins) -> None:

@@ -7,10 +7,10 @@ caller's.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from twinbus.amqp import codec
@@ -33,8 +33,20 @@ from twinbus.wire.sections import (
     list_section,
 )
 
-__all__ = ["BATCH_FORMAT", "SINGLE_FORMAT", "Message", "again", "batch", "build", "instant", "read"]
+__all__ = ["BATCH_FORMAT", "SINGLE_FORMAT", "Message", "Stamp", "again", "batch", "build", "instant", "read", "stamped"]
 
+_NUMBER, _LOCKED = b"\xa3\x15x-opt-sequence-number\x81", b"\xa3\x12x-opt-locked-until\x83"
+_SMALL_CODE = b"\x00\x53"  # How a section's code is written, usually.
+_SHAPES: dict[int, type] = {
+    HEADER: list,
+    DELIVERY_ANNOTATIONS: dict,
+    MESSAGE_ANNOTATIONS: dict,
+    PROPERTIES: list,
+    APPLICATION_PROPERTIES: dict,
+    DATA: bytes,
+    SEQUENCE: list,
+}
+_i64 = struct.Struct(">q").unpack_from
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_000  # The years 1 and 9999.
 _MALFORMED = (DecodeError, EncodeError, IndexError, struct.error, TypeError, ValueError)
@@ -80,8 +92,7 @@ def read(payload: bytes) -> Message:
     try:
         found: dict[int, Any] = {}
         data: list[bytes] = []
-        for code, section in _sections(payload):
-            value = codec.decode(section, 3)[0]
+        for code, value in _values(payload):
             if code == DATA:
                 data.append(value)
             elif code == SEQUENCE:
@@ -93,13 +104,46 @@ def read(payload: bytes) -> Message:
         raise ClientError("amqp:decode-error", f"a message cannot be read: {problem}") from problem
 
 
-def again(payload: bytes, message_id: str | None = None) -> bytes:
+class Stamp(NamedTuple):
+    """What a broker wrote on a message that it handed out."""
+
+    sequence_number: int
+    locked_until_ms: int | None
+
+
+def stamped(payload: bytes) -> Stamp:
+    """A message's number and the end of its lock, found without reading the rest where they are written as usual."""
+    number, until = payload.find(_NUMBER), payload.find(_LOCKED)
+    if number < 0 or until < 0:
+        message = read(payload)
+        return Stamp(message.sequence_number, message.locked_until_ms)
+    # What a broker writes stands before anything that a sender wrote, so the first place is the right one.
+    return Stamp(_i64(payload, number + len(_NUMBER))[0], _i64(payload, until + len(_LOCKED))[0])
+
+
+def again(payload: bytes, message_id: str | None = None, without: Collection[str] = ()) -> bytes:
     """A received message as its sender would send it again: without what the broker said, and why it was dead.
 
-    Properties and body keep their bytes; with `message_id` it gets another id.
+    Properties and body keep their bytes; with `message_id` it gets another id. `without` names application
+    properties that go, too.
     """
     try:
-        return b"".join(_kept(code, section, message_id) for code, section in _sections(payload))
+        return b"".join(_kept(code, section, message_id, without) for code, section in _sections(payload))
+    except _MALFORMED as problem:
+        raise ClientError("amqp:decode-error", f"a message cannot be read: {problem}") from problem
+
+
+def with_properties(payload: bytes, added: Mapping[str, str]) -> bytes:
+    """The message with these properties of the application beside its own; those keep their types."""
+    try:
+        sections = list(_sections(payload))
+        own: dict[Any, Any] = {}
+        for code, section in sections:
+            if code == APPLICATION_PROPERTIES:
+                own = codec.decode(section, 3)[0]
+        others = [(code, section) for code, section in sections if code != APPLICATION_PROPERTIES]
+        others.append((APPLICATION_PROPERTIES, _map(APPLICATION_PROPERTIES, {**own, **added})))
+        return b"".join(section for _, section in sorted(others, key=lambda each: each[0]))
     except _MALFORMED as problem:
         raise ClientError("amqp:decode-error", f"a message cannot be read: {problem}") from problem
 
@@ -107,6 +151,19 @@ def again(payload: bytes, message_id: str | None = None) -> bytes:
 def instant(at_ms: int) -> datetime:
     """Milliseconds since the Unix epoch as a date and time; senders may name instants that no calendar has."""
     return _EPOCH + timedelta(milliseconds=min(max(at_ms, _FIRST_MS), _LAST_MS))
+
+
+def _values(payload: bytes) -> Iterator[tuple[int, Any]]:
+    """Code and value of each section, in the order in which they are there."""
+    position = 0
+    while position < len(payload):
+        if payload[position : position + 2] != _SMALL_CODE:
+            payload, position = canonical(payload[position:]), 0
+        code = payload[position + 2]
+        value, position = codec.decode(payload, position + 3)
+        if not isinstance(value, _SHAPES.get(code, object)):
+            raise DecodeError(f"section {code:#x} is a {type(value).__name__}")
+        yield code, value
 
 
 def _sections(payload: bytes) -> Iterator[tuple[int, bytes]]:
@@ -146,7 +203,7 @@ def _message(found: dict[int, Any], data: bytes) -> Message:
     )
 
 
-def _kept(code: int, section: bytes, message_id: str | None) -> bytes:
+def _kept(code: int, section: bytes, message_id: str | None, without: Collection[str]) -> bytes:
     """What remains of a section when the message is sent again."""
     if code == HEADER:
         fields = _padded(codec.decode(section, 3)[0], _HEADER_KEPT)[:_HEADER_KEPT]
@@ -158,8 +215,9 @@ def _kept(code: int, section: bytes, message_id: str | None) -> bytes:
         return _map(code, {k: v for k, v in told.items() if not str(k).startswith("x-opt-") or k in _ANNOTATIONS_KEPT})
     if code == APPLICATION_PROPERTIES:
         application = codec.decode(section, 3)[0]
-        if REASON_KEY in application or DESCRIPTION_KEY in application:
-            return _map(code, {k: v for k, v in application.items() if k not in (REASON_KEY, DESCRIPTION_KEY)})
+        dropped = {REASON_KEY, DESCRIPTION_KEY, *without}
+        if not dropped.isdisjoint(application):
+            return _map(code, {k: v for k, v in application.items() if k not in dropped})
     if code == PROPERTIES and message_id is not None:
         fields = [message_id, *codec.decode(section, 3)[0][1:]]
         return list_section(PROPERTIES, len(fields), b"".join(map(codec.encode, fields)))

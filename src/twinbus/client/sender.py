@@ -39,6 +39,12 @@ class Sender(Endpoint):
         """Messages that were handed in and have no outcome yet."""
         return len(self._pending) + sum(lot.size - len(lot.ids) for lot, _, _ in self._queue)
 
+    @property
+    def message_bytes_max(self) -> int | None:
+        """The largest message that the peer takes; None if it does not say."""
+        remote = self._link.remote
+        return (remote.max_message_size or None) if remote is not None else None
+
     async def send(self, payloads: Sequence[bytes], message_format: int = 0) -> None:
         """Sends messages and returns when all are accepted; otherwise raises a ClientError that knows which are not.
 

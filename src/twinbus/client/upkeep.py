@@ -35,6 +35,16 @@ async def stores(administration: Administration) -> list[dict[str, Any]]:
     return found
 
 
+async def journal(administration: Administration) -> dict[str, Any]:
+    """How far the journal is in files, and where these are."""
+    return await administration.ask_json("GET", f"{_PREFIX}/journal")
+
+
+async def export_journal(administration: Administration) -> dict[str, Any]:
+    """Have everything that was committed so far written to the journal's files; the same then."""
+    return await administration.ask_json("POST", f"{_PREFIX}/journal/export", {})
+
+
 async def clients(administration: Administration) -> list[dict[str, Any]]:
     """The status records of paired clients and syphons that are alive."""
     found: list[dict[str, Any]] = (await administration.ask_json("GET", f"{_PREFIX}/clients"))["clients"]
@@ -95,3 +105,32 @@ async def clock(administration: Administration, advance_ms: int | None = None) -
     if advance_ms is None:
         return await administration.ask_json("GET", f"{_PREFIX}/clock")
     return await administration.ask_json("POST", f"{_PREFIX}/clock", {"advance": format_duration(advance_ms)})
+
+
+async def faults(administration: Administration) -> dict[str, Any]:
+    """The faults on purpose that are `known`, and those that are going on."""
+    return await administration.ask_json("GET", f"{_PREFIX}/faults")
+
+
+async def begin_fault(
+    administration: Administration,
+    name: str,
+    *,
+    for_ms: int | None = None,
+    delay_ms: int | None = None,
+    store: int | None = None,
+) -> dict[str, Any]:
+    """Begin a fault on purpose; everything that is going on then."""
+    body: dict[str, Any] = {}
+    for key, value in (("for", for_ms), ("delay", delay_ms)):
+        if value is not None:
+            body[key] = format_duration(value)
+    if store is not None:
+        body["store"] = store
+    return await administration.ask_json("PUT", f"{_PREFIX}/faults/{name}", body)
+
+
+async def lift_faults(administration: Administration, name: str | None = None) -> int:
+    """End a fault on purpose, or all of them; how many were going on."""
+    address = f"{_PREFIX}/faults" if name is None else f"{_PREFIX}/faults/{name}"
+    return int((await administration.ask_json("DELETE", address))["lifted"])

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 
 from twinbus.model import limits
@@ -34,9 +34,9 @@ def path(primary: str, index: int) -> str:
     return f"{primary}/{TRANSFER}/{index}"
 
 
-def index_of(primary: str, queue: str) -> int | None:
+def index_of(primary: str, queue: str, transfer: str = TRANSFER) -> int | None:
     """The number of a backlog queue of this primary; None for any other queue."""
-    found = re.fullmatch(rf"{re.escape(primary)}/{TRANSFER}/(\d{{1,9}})", queue, re.IGNORECASE)
+    found = re.fullmatch(rf"{re.escape(primary)}/{transfer}/(\d{{1,9}})", queue, re.IGNORECASE)
     return int(found[1]) if found else None
 
 
@@ -45,9 +45,9 @@ def description(primary: str, index: int) -> QueueDescription:
     return QueueDescription(name=path(primary, index), **DOCUMENTED)  # type: ignore[arg-type]
 
 
-def differences(found: QueueDescription) -> list[str]:
+def differences(found: QueueDescription, documented: Mapping[str, object] = DOCUMENTED) -> list[str]:
     """How a queue that somebody else made differs from the documented one, in words."""
-    expected = QueueDescription(name=found.name, **DOCUMENTED)  # type: ignore[arg-type]
+    expected = QueueDescription(name=found.name, **documented)  # type: ignore[arg-type]
     return [
         f"{field.name} is {getattr(found, field.name)} instead of {getattr(expected, field.name)}"
         for field in fields(found)

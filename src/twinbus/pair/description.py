@@ -71,6 +71,8 @@ class PairDescription:
     primary: HalfDescription
     secondary: HalfDescription
     options: SendAvailabilityOptions = field(default_factory=SendAvailabilityOptions)
+    # Entities of replicated namespaces that are called otherwise in the secondary.
+    entities: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def read(
@@ -111,13 +113,14 @@ class _Reading:
         self._problems: list[Problem] = []
 
     def pair(self) -> PairDescription:
-        self._check_keys((), self._document, (*ROLES, "options"))
+        self._check_keys((), self._document, (*ROLES, "options", "entities"))
         halves = [self._half(role) for role in ROLES]
         options = self._options()
+        entities = self._entities()
         if self._problems:
             raise DescriptionError(self._where, self._problems)
         assert options is not None
-        return PairDescription(halves[0], halves[1], options)
+        return PairDescription(halves[0], halves[1], options, entities)
 
     def _table(self, name: str) -> dict[str, Any]:
         found = self._document.get(name, {})
@@ -194,6 +197,13 @@ class _Reading:
         except OSError:
             self._say((role, "ca"), f"[{role}] ca: the authorities in '{text}' cannot be read")
         return Path(text)
+
+    def _entities(self) -> dict[str, str]:
+        entities = self._table("entities")
+        for name, other in entities.items():
+            if not isinstance(other, str) or not other:
+                self._say(("entities", name), f"[entities] {name} must be the name that it has in the secondary")
+        return entities
 
     # Options
 

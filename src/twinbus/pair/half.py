@@ -14,12 +14,12 @@ from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
 from twinbus.client import Connection, ConnectionString, Receiver, Sender, connect
+from twinbus.client.doors import http_address, is_usual
 from twinbus.client.errors import ClientError
 
 if TYPE_CHECKING:
     from twinbus.client.atom import Administration
 
-DEVELOPMENT_HTTP_PORT = 5300
 WINDOW = 500
 
 
@@ -115,13 +115,10 @@ class Half:
     async def http_address(self) -> str:
         """Where the namespace is administered."""
         if self._http_address is None:
-            host = f"[{self.target.host}]" if ":" in self.target.host else self.target.host
-            if self.target.tls and self.target.port == 5671:
-                self._http_address = f"https://{host}"
-            else:
+            told = None
+            if not is_usual(self.target):
                 told = self._http_port or (await self.connection()).http_port
-                scheme = "https" if self.target.tls else "http"
-                self._http_address = f"{scheme}://{host}:{told or DEVELOPMENT_HTTP_PORT}"
+            self._http_address = http_address(self.target, told)
         return self._http_address
 
     async def name(self) -> str:

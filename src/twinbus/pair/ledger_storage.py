@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import NamedTuple, Protocol
 
 from twinbus.model.errors import BusError
@@ -76,6 +77,19 @@ class Record(NamedTuple):
     sequence_number: int
     at_ms: int  # When a copy was first handed out, or again.
     suppressed: int  # So many copies were suppressed.
+
+    def document(self) -> dict[str, object]:
+        """The row as it is exported."""
+        at = datetime.fromtimestamp(self.at_ms / 1000, UTC).isoformat(timespec="milliseconds")
+        return {
+            "scope": self.scope,
+            "tag": self.tag,
+            "state": self.state.name.lower().replace("_", "-"),
+            "namespace": self.namespace,
+            "sequence_number": self.sequence_number,
+            "at": at.replace("+00:00", "Z"),
+            "suppressed": self.suppressed,
+        }
 
 
 class Storage(Protocol):

@@ -6,12 +6,11 @@ Their number is decided by whoever makes them first and stays, because a session
 from __future__ import annotations
 
 import logging
-import re
 
 from twinbus.client.atom import Administration, AtomError
 from twinbus.client.errors import ClientError
 from twinbus.model.entity import QueueDescription
-from twinbus.pair import ordered
+from twinbus.pair import backlog, ordered
 from twinbus.pair.errors import PairingError
 from twinbus.pair.half import Half
 
@@ -46,14 +45,13 @@ async def have(secondary: Half, primary: str, count: int) -> list[str]:
 
 
 async def _there(administration: Administration, primary: str) -> set[int]:
-    pattern = re.compile(rf"{re.escape(primary)}/{ordered.TRANSFER_ORDERED}/(\d{{1,9}})", re.IGNORECASE)
     indices = set()
     async for entry in administration.queues():
-        match = pattern.fullmatch(entry.description.name)
-        if match is None:
+        index = backlog.index_of(primary, entry.description.name, ordered.TRANSFER_ORDERED)
+        if index is None:
             continue
         description = entry.description
         if not isinstance(description, QueueDescription) or not description.requires_session:
             raise PairingError(f"'{description.name}' has no sessions, so that it cannot keep order.")
-        indices.add(int(match[1]))
+        indices.add(index)
     return indices

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from twinbus.client import messages
 from twinbus.client.diverting import divert
+from twinbus.client.endpoint import within
 from twinbus.client.errors import ClientError
 from twinbus.client.management import Management
 from twinbus.pair import ordered
@@ -139,13 +140,13 @@ class OrderedRoute:
         known = self._management.pop(queue, None)
         if known is not None:
             with suppress(ClientError):  # The connection may have been lost since; another one may do.
-                found = await known.peek(0, 1, name)
+                found = await within(self._timeout_s, known.peek(0, 1, name), f"peeking into '{queue}'")
                 self._management[queue] = known
                 return bool(found)
         try:
             connection = await self._pairing.companion.secondary.connection()
             management = await connection.management(queue)
-            found = await management.peek(0, 1, name)
+            found = await within(self._timeout_s, management.peek(0, 1, name), f"peeking into '{queue}'")
         except ClientError as error:
             raise BacklogError(
                 f"Whether earlier messages of the session are in '{queue}' cannot be asked now: {error.text}"

@@ -15,10 +15,10 @@ from enum import Enum
 
 from twinbus.client import ReceivedMessage, Receiver, WantedSession
 from twinbus.client.diverting import RestoreError, restore
-from twinbus.client.endpoint import to_its_end
+from twinbus.client.endpoint import to_its_end, within
 from twinbus.client.errors import ClientError, is_local
 from twinbus.model.message import Outcome
-from twinbus.pair.dispatch_routes import send_within
+from twinbus.pair.dispatch_routes import TIMEOUT_S, send_within
 from twinbus.pair.failures import Failure, kind_of
 from twinbus.pair.half import Half
 from twinbus.pair.syphon import NOT_RETRYABLE
@@ -169,7 +169,8 @@ class OrderedPump:
                     if move is _Move.BLOCKED:
                         await self._pause(blocked_s)
                     with suppress(ClientError):
-                        await receiver.settle(lot[position:], Outcome.RELEASE)
+                        releasing = receiver.settle(lot[position:], Outcome.RELEASE)
+                        await within(TIMEOUT_S, releasing, f"giving back messages of '{queue}'")
                     return move is _Move.BLOCKED and blocked_s > 0
             return True
         finally:
@@ -201,7 +202,7 @@ class OrderedPump:
         self.moved[restored.path] += 1
         self.problem = None
         try:
-            await receiver.settle([received])
+            await within(TIMEOUT_S, receiver.settle([received]), f"completing a message of '{receiver.path}'")
         except ClientError:
             self.doubled += 1
             return _Move.GONE  # It will be sent again under the same id, before anything that follows it.
@@ -209,8 +210,9 @@ class OrderedPump:
 
     async def _bury(self, receiver: Receiver, received: ReceivedMessage, reason: str, description: str) -> _Move:
         """An undeliverable message does not block its session."""
+        burying = receiver.settle([received], Outcome.DEAD_LETTER, reason=reason, description=description[:4096])
         try:
-            await receiver.settle([received], Outcome.DEAD_LETTER, reason=reason, description=description[:4096])
+            await within(TIMEOUT_S, burying, f"burying a message of '{receiver.path}'")
         except ClientError:
             return _Move.GONE
         self.dead += 1

@@ -86,10 +86,10 @@ class PairOutbox:
 
 def through(pairing: Pairing, outbox: Outbox, on_refused: Callable[[Entry, str], None] | None = None) -> Dispatcher:
     """A dispatcher whose way leads through a pair."""
-    return Dispatcher(outbox, _Way(pairing).deliver, on_refused=on_refused)
+    return Dispatcher(outbox, Way(pairing).deliver, on_refused=on_refused)
 
 
-class _Way:
+class Way:
     """Messages go where the health of their entity says, and in order where the pair keeps it."""
 
     def __init__(self, pairing: Pairing) -> None:
@@ -103,11 +103,15 @@ class _Way:
         payloads = [entry.payload for entry in lot.entries]
         if lot.key is not None and companion.ordered is not None:
             return await self._in_order(payloads[0], lot.path, lot.key)
-        if lot.path.lower() not in self._pairing.partitioned:
-            return await self._send(payloads, lot.path, None)
+        return await self.send(payloads, lot.path)
+
+    async def send(self, payloads: list[bytes], path: str) -> list[Outcome]:
+        """The way of messages whose order does not matter; the pair is made."""
+        if path.lower() not in self._pairing.partitioned:
+            return await self._send(payloads, path, None)
         outcomes = []
         for payload in payloads:  # Each may lead to another fragment, with a health of its own.
-            outcomes += await self._send([payload], lot.path, self._fragment_key(lot.path, payload))
+            outcomes += await self._send([payload], path, self._fragment_key(path, payload))
         return outcomes
 
     def _fragment_key(self, path: str, payload: bytes) -> str | None:

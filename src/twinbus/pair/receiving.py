@@ -27,6 +27,7 @@ _log = logging.getLogger(__name__)
 
 WAIT_S = 60.0  # The SDK's own, where neither the call nor the receiver says.
 LONG_S = 3600.0
+GRACE_S = 0.3
 AGAIN_MAX = 1000
 _PASSING = (Failure.TIMEOUT, Failure.TRANSIENT)
 
@@ -100,10 +101,10 @@ class ReplicatedReceiver:
                 raise self._problem()
             remaining_s = deadline - loop.time()
             if remaining_s <= 0:
-                if self._deletes:
-                    await asyncio.gather(*(lane.idle() for lane in self.lanes))
-                    return await self._take(count)
-                return []
+                # A fetch ends with the time that it was given, and may bring something at its last moment; what cannot
+                # be given back is waited for, however long it takes.
+                await asyncio.gather(*(lane.idle(None if self._deletes else GRACE_S) for lane in self.lanes))
+                return await self._take(count)
             self._fetch(count, remaining_s, first=not begun)
             begun = True
             rests = [lane.rests_until - loop.time() for lane in self.lanes if lane.problem is not None]
@@ -116,6 +117,9 @@ class ReplicatedReceiver:
     def _fetch(self, count: int, wait_s: float, first: bool) -> None:
         if self._holding.is_full:
             return
+        if self.is_session:
+            # Asked for several, the SDK gives back what arrives between two calls, and may have a later one first.
+            count = 1
         resting = all(lane.problem is not None for lane in self.lanes)
         if not self._deletes:
             for lane in self.lanes:

@@ -101,10 +101,10 @@ class Lane:
             with suppress(Exception):
                 await receiver.close()
 
-    async def idle(self) -> None:
-        """Wait until no fetch is under way."""
+    async def idle(self, timeout_s: float | None = None) -> None:
+        """Wait until no fetch is under way, or for so long."""
         if self._fetching is not None:
-            await asyncio.gather(self._fetching, return_exceptions=True)
+            await asyncio.wait([self._fetching], timeout=timeout_s)
 
     async def call(self, work: Callable[[Any], Awaitable[T]]) -> T:
         """Something else that the SDK's receiver does, between two turns of fetching."""

@@ -73,6 +73,14 @@ class Names:
             return mapped[:position], mapped[position + len(SUBSCRIPTIONS) :]
         return self.entity(topic, 1), name
 
+    def path(self, path: str, namespace: int) -> str:
+        """An entity's path in one of the two namespaces, a subscription's included."""
+        position = path.lower().find(SUBSCRIPTIONS)
+        if position < 0:
+            return self.entity(path, namespace)
+        topic, name = self.subscription(path[:position], path[position + len(SUBSCRIPTIONS) :], namespace)
+        return f"{topic}{SUBSCRIPTIONS}{name}"
+
 
 def scope_of(name: str, subscription: str | None = None, sub_queue: str | None = None) -> str:
     """The consumer scope of a receiver: whose work a mark in the ledger is about."""

@@ -17,6 +17,7 @@ from azure.servicebus.exceptions import OperationTimeoutError
 
 from twinbus.client.connection_string import ConnectionString
 from twinbus.pair import sdk
+from twinbus.pair.description import PairDescription
 from twinbus.pair.failures import PRESETS
 from twinbus.pair.half import refuse_same
 from twinbus.pair.ledger_keeping import AsyncLedger, LedgerCore
@@ -94,6 +95,35 @@ class ReplicatedClient:
             **kwargs,
         )
 
+    @classmethod
+    def from_description(
+        cls,
+        description: PairDescription | Path | str | None = None,
+        *,
+        mode: str | Mode,
+        client_settings: Mapping[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> ReplicatedClient:
+        """A client of two namespaces as a TOML file describes them, or without one the environment.
+
+        Of the options it takes `attempts`, `attempt_timeout` and `failure_preset`; see docs/pairing.md.
+        """
+        pair = PairDescription.read(description)
+        halves = (pair.primary, pair.secondary)
+        refuse_same(*(ConnectionString.parse(half.connection_string) for half in halves))
+        settings = sdk.bounded(pair.options.attempts, pair.options.seconds("attempt_timeout"))
+        settings |= dict(client_settings or {})
+        first, second = (
+            ServiceBusClient.from_connection_string(
+                half.connection_string, **(sdk.at_port(half.connection_string, half.ca) | settings)
+            )
+            for half in halves
+        )
+        given: dict[str, Any] = {"entities": pair.entities, "failure_preset": pair.options.failure_preset}
+        if pair.primary.name and pair.secondary.name:
+            given["names"] = (pair.primary.name, pair.secondary.name)
+        return cls(first, second, mode=mode, **{**given, **kwargs})
+
     def active(self, path: str) -> str:
         """The namespace that a message for an entity is sent to first (passive replication)."""
         return self.names[self.roles.active(path)]
@@ -163,8 +193,9 @@ def reading(
     kwargs: dict[str, Any],
     goes_on: bool = True,
 ) -> ReplicatedReceiver:
-    """A receiver through a ledger; `kwargs` are those of the SDK's receiver."""
+    """A receiver through a ledger; `kwargs` are those of the SDK's receiver, and `goes_on` for this one alone."""
     settings = dict(kwargs)
+    goes_on = settings.pop("goes_on", goes_on)
     renewer = settings.pop("auto_lock_renewer", None)
     session_id = settings.get("session_id")
     deletes = ServiceBusReceiveMode(settings.get("receive_mode", ServiceBusReceiveMode.PEEK_LOCK)) is (

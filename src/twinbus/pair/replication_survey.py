@@ -15,12 +15,14 @@ from twinbus.client.descriptions import Description
 from twinbus.client.errors import ClientError
 from twinbus.pair.description import PairDescription
 from twinbus.pair.half import Half
+from twinbus.pair.replication import Names
 from twinbus.pair.survey import PairFound
 
 BACKLOG = "/x-servicebus-transfer"
 LOOK_S = 60.0
 # What is each namespace's own: names, instants, and keys that must not be printed either.
 _OWN = ("name", "topic", "created_at_ms", "updated_at_ms", "authorization_rules")
+_REFERENCES = ("forward_to", "forward_dead_letters_to")
 
 Found = Mapping[str, tuple[str, Description, list[Any]]]
 
@@ -37,30 +39,36 @@ async def differences(description: PairDescription, found: PairFound) -> list[st
         return [f"The entities of the two namespaces cannot be compared: {problem or 'no answer in time'}"]
     finally:
         await asyncio.gather(*(half.close() for half in halves), return_exceptions=True)
-    return compare(first, second)
+    return compare(first, second, Names(description.entities))
 
 
-def compare(first: Found, second: Found) -> list[str]:
+def compare(first: Found, second: Found, names: Names) -> list[str]:
     """One sentence for each entity that is not the same in both."""
     told = []
-    for key in sorted(first.keys() | second.keys()):
-        if key not in second:
-            told.append(f"'{first[key][0]}' is missing in the secondary.")
-        elif key not in first:
-            told.append(f"'{second[key][0]}' is missing in the primary.")
-        else:
-            parts = _different(first[key], second[key])
-            if parts:
-                told.append(f"'{first[key][0]}' differs: {'; '.join(parts)}.")
+    expected = set()
+    for key in sorted(first):
+        name = first[key][0]
+        other = names.path(name, 1)
+        expected.add(other.lower())
+        if other.lower() not in second:
+            called = "" if other.lower() == key else f", where it would be '{other}'"
+            told.append(f"'{name}' is missing in the secondary{called}.")
+        elif parts := _different(first[key], second[other.lower()], names):
+            told.append(f"'{name}' differs: {'; '.join(parts)}.")
+    told += [f"'{second[key][0]}' is missing in the primary." for key in sorted(second.keys() - expected)]
     return told
 
 
-def _different(one: tuple[str, Description, list[Any]], other: tuple[str, Description, list[Any]]) -> list[str]:
+def _different(
+    one: tuple[str, Description, list[Any]], other: tuple[str, Description, list[Any]], names: Names
+) -> list[str]:
     if type(one[1]) is not type(other[1]):
         return ["a queue in one namespace, and a topic in the other"]
     parts = []
     for each in fields(one[1]):
         here, there = getattr(one[1], each.name), getattr(other[1], each.name)
+        if each.name in _REFERENCES and here is not None:
+            here = names.entity(here, 1)
         if each.name not in _OWN and here != there:
             parts.append(f"{each.name} is {here} in the primary, and {there} in the secondary")
     if one[2] != other[2]:

@@ -6,11 +6,13 @@ There is one implementation (`replication_sending`, `receiving`); here are only 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 from azure.servicebus import ServiceBusClient, ServiceBusMessageBatch, ServiceBusReceivedMessage, ServiceBusSession
 
 from twinbus.pair import receiving_sdk, replication_aio
+from twinbus.pair.description import PairDescription
 from twinbus.pair.ledger_keeping import LedgerCore
 from twinbus.pair.loop_thread import LoopThread
 from twinbus.pair.receiving import ReplicatedReceiver as AsyncReceiver
@@ -37,6 +39,13 @@ class ReplicatedClient:
     def from_connection_strings(cls, primary: str, secondary: str, **kwargs: Any) -> ReplicatedClient:
         """A client from two connection strings; the arguments are those of the one for asyncio."""
         return cls(lambda: replication_aio.ReplicatedClient.from_connection_strings(primary, secondary, **kwargs))
+
+    @classmethod
+    def from_description(
+        cls, description: PairDescription | Path | str | None = None, **kwargs: Any
+    ) -> ReplicatedClient:
+        """A client of two namespaces as a TOML file describes them, or without one the environment."""
+        return cls(lambda: replication_aio.ReplicatedClient.from_description(description, **kwargs))
 
     @classmethod
     def from_clients(cls, primary: ServiceBusClient, secondary: ServiceBusClient, **kwargs: Any) -> ReplicatedClient:

@@ -12,9 +12,10 @@ from typing import Any
 from twinbus.client import upkeep
 from twinbus.client.atom import Administration, AtomError
 from twinbus.client.errors import ClientError
-from twinbus.pair import backlog
+from twinbus.pair import backlog, ordered
 from twinbus.pair.description import HalfDescription, PairDescription
 from twinbus.pair.half import Half
+from twinbus.pair.options import SendAvailabilityOptions
 
 LOOK_S = 10.0
 
@@ -35,7 +36,7 @@ class HalfFound:
 
 @dataclass(slots=True)
 class QueueFound:
-    """One backlog queue; `state` is as documented, differing, missing or surplus."""
+    """One backlog queue; `state` is as documented, ordered, differing, missing or surplus."""
 
     name: str
     state: str
@@ -66,7 +67,7 @@ async def survey(description: PairDescription) -> PairFound:
         if first.name and second.reachable:
             try:
                 async with asyncio.timeout(LOOK_S), await halves[1].administer() as administration:
-                    found.queues = await _queues(administration, first.name, description.options.backlog_queue_count)
+                    found.queues = await _queues(administration, first.name, description.options)
             except (ClientError, TimeoutError) as problem:
                 second.problem = second.problem or _words(problem)
         found.clients = _alive(found)
@@ -104,21 +105,34 @@ async def _clients(administration: Administration) -> list[dict[str, Any]] | Non
         return None
 
 
-async def _queues(administration: Administration, primary: str, count: int) -> list[QueueFound]:
+async def _queues(administration: Administration, primary: str, options: SendAvailabilityOptions) -> list[QueueFound]:
+    """The backlog queues, and behind them those of clients that keep order, if there are any or should be."""
+    count = options.backlog_queue_count
     there: dict[int, QueueFound] = {}
+    keeping: dict[int, QueueFound] = {}
     async for entry in administration.queues():
-        index = backlog.index_of(primary, entry.description.name)
-        if index is None:
-            continue
-        counts = entry.counts
-        differences = backlog.differences(entry.description)
-        state = "surplus" if index >= count else "differing" if differences else "as documented"
-        held = counts.active + counts.deferred + counts.scheduled
         name = entry.description.name
-        there[index] = QueueFound(name, state, held, counts.dead_letter, differences if index < count else [])
+        index = backlog.index_of(primary, name)
+        if index is not None:
+            differences = backlog.differences(entry.description) if index < count else []
+            state = "surplus" if index >= count else "differing" if differences else "as documented"
+            there[index] = _found(entry, state, differences)
+        index = backlog.index_of(primary, name, ordered.TRANSFER_ORDERED)
+        if index is not None:
+            differences = backlog.differences(entry.description, ordered.ORDERED_SETTINGS)
+            keeping[index] = _found(entry, "differing" if differences else "ordered", differences)
     for index in range(count):
         there.setdefault(index, QueueFound(backlog.path(primary, index), "missing"))
-    return [there[index] for index in sorted(there)]
+    # Their number was decided by whoever made them.
+    for index in range(max(keeping, default=count - 1 if options.ordered else -1) + 1):
+        keeping.setdefault(index, QueueFound(ordered.path(primary, index), "missing"))
+    return [queues[index] for queues in (there, keeping) for index in sorted(queues)]
+
+
+def _found(entry: Any, state: str, differences: list[str]) -> QueueFound:
+    counts = entry.counts
+    held = counts.active + counts.deferred + counts.scheduled
+    return QueueFound(entry.description.name, state, held, counts.dead_letter, differences)
 
 
 def _alive(found: PairFound) -> list[dict[str, Any]] | None:

@@ -78,7 +78,8 @@ class PairedServiceBusClient(PairedClient):
     ) -> ServiceBusReceiver | ReplicatedReceiver:
         """A receiver from the primary; what was diverted reaches it through the syphon.
 
-        With a ledger, what comes twice is handed out once (docs/replication.md).
+        With a ledger, what comes twice is handed out once (docs/replication.md), and a lost lock is no error, unless
+        `goes_on=False` says so.
         """
         if ledger is not None:
             return through_ledger(self._beside, ledger, self.primary, queue_name, None, kwargs)

@@ -161,3 +161,35 @@ def test_again_can_give_a_new_id_and_changes_nothing_else() -> None:
 def test_again_leaves_no_empty_section_behind() -> None:
     payload = section(APPLICATION_PROPERTIES, {"DeadLetterReason": "broken"}) + messages.build(b"x")
     assert messages.again(payload) == messages.build(b"x")
+
+
+def test_properties_are_added_beside_the_senders_own_which_keep_their_types() -> None:
+    payload = messages.build(b"body", message_id="m", properties={"n": 7, "why": "old"})
+    found = messages.read(messages.with_properties(payload, {"why": "new", "more": "x"}))
+    assert found.properties == {"n": 7, "why": "new", "more": "x"}
+    assert (found.body, found.message_id) == (b"body", "m")
+    assert messages.read(messages.with_properties(messages.build(b"body"), {"a": "b"})).properties == {"a": "b"}
+
+
+def test_again_leaves_out_properties_that_are_named() -> None:
+    payload = messages.build(b"x", properties={"mark": "mine", "a": 1})
+    assert messages.read(messages.again(payload, without=("mark", "other"))).properties == {"a": 1}
+
+
+def test_number_and_lock_are_found_without_reading_the_rest() -> None:
+    disguise = b"\xa3\x15x-opt-sequence-number\x81" + bytes(8)  # A body that looks like what a broker writes.
+    locked = delivered(messages.build(disguise), token=bytes(16), locked_until_ms=NOW_MS + 5)
+    assert messages.stamped(locked) == messages.Stamp(42, NOW_MS + 5)
+    assert messages.stamped(delivered(messages.build(disguise))) == messages.Stamp(42, None)
+
+
+def test_number_and_lock_are_found_however_they_are_written() -> None:
+    told = {Symbol("x-opt-locked-until"): Timestamp(NOW_MS), Symbol("x-opt-sequence-number"): Long(7)}
+    payload = section(MESSAGE_ANNOTATIONS, told)
+    assert b"\x55\x07" in payload  # A long in one byte, as others may write it.
+    assert messages.stamped(payload + messages.build(b"x")) == messages.Stamp(7, NOW_MS)
+
+
+def test_addresses_for_answers_are_sent() -> None:
+    found = messages.read(messages.build(b"x", to="there", reply_to="here", reply_to_session_id="s"))
+    assert (found.to, found.reply_to, found.reply_to_session_id) == ("there", "here", "s")

@@ -189,3 +189,9 @@ async def test_a_peer_that_settles_second_is_answered(peer: Any, open_connection
         await sending
         await let_turns_pass()
         assert session.incoming == {}
+
+
+async def test_a_sender_knows_the_largest_message_that_its_peer_takes(peer: Any, open_connection: Any) -> None:
+    async with open_connection() as connection:
+        sender = await connection.sender()
+        assert sender.message_bytes_max == peer.core.settings.max_message_size
