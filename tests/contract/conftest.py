@@ -13,6 +13,7 @@ import psycopg
 import pytest
 
 from support.postgres import PostgresServer
+from support.replay import Told, residents
 from twinbus.model.errors import BusError
 from twinbus.model.message import Counts, Delivered, Incoming, Origin, Outcome, ReceiveMode, Settlement
 from twinbus.store.commands import (
@@ -36,7 +37,10 @@ from twinbus.store.commands import (
     Sweep,
     Transfer,
 )
+from twinbus.store.export import JournalSource
 from twinbus.store.journal import JournalEntry, JournalRow, read
+from twinbus.store.journal_source import SqliteJournal
+from twinbus.store.postgres.journal import PostgresJournal
 from twinbus.store.postgres.store import PostgresStore
 from twinbus.store.sqlite import SqliteStore
 
@@ -62,6 +66,10 @@ class Factory(Protocol):
 
     def journal(self, store: Any) -> list[JournalRow]:
         """Everything that was ever journaled, in order."""
+        ...
+
+    def source(self) -> JournalSource:
+        """The journal as an exporter reads it, beside the store."""
         ...
 
     def bodies(self, store: Any) -> int:
@@ -98,6 +106,9 @@ class SqliteFactory:
 
     def journal(self, store: Any) -> list[JournalRow]:
         return store.journal_after(0, 100_000)
+
+    def source(self) -> SqliteJournal:
+        return SqliteJournal(str(self.path))
 
     def bodies(self, store: Any) -> int:
         return store._database.execute("SELECT count(*) FROM body").get
@@ -147,6 +158,9 @@ class PostgresFactory:
     def journal(self, store: Any) -> list[JournalRow]:
         return [row for writer in store.writers() for row in store.journal_after(0, 100_000, writer)]
 
+    def source(self) -> PostgresJournal:
+        return PostgresJournal(self.server.connection_url, self.schema)
+
     def bodies(self, store: Any) -> int:
         return self._execute("SELECT count(*) FROM body")[0][0]
 
@@ -177,6 +191,8 @@ _TABLES = (
     "session_state",
     "journal",
     "gateway",
+    "name",
+    "export",
 )
 
 
@@ -293,6 +309,16 @@ class Bus:
 
     def journal(self) -> list[JournalEntry]:
         return [entry for row in self.factory.journal(self.store) for entry in read(row)]
+
+    def resident(self, *queues: int) -> set[tuple[int, int]]:
+        """What is in queues and their sub-queues, by queue and number."""
+        everywhere = [queue + sub for queue in queues for sub in range(3)]
+        return {(queue, message.sequence_number) for queue in everywhere for message in self.peek(queue=queue)}
+
+    def told(self, topics: frozenset[int] = frozenset()) -> set[tuple[int, int]]:
+        """What must be in the queues if the journal is true."""
+        entries = [Told(e.operation, e.queue, e.sequence_number, e.outcome) for e in self.journal()]
+        return residents(entries, topics)
 
     def close(self) -> None:
         for store in [*self.crashed, self.store]:

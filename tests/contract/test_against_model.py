@@ -120,6 +120,7 @@ class History(RuleBasedStateMachine):
         self.bus.create(8)
 
     def teardown(self) -> None:
+        assert self.bus.told() == self.bus.resident(4, 8)
         self.bus.close()
         shutil.rmtree(self.folder)
 

@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import threading
+from contextlib import closing
 
 import psycopg
 import pytest
@@ -18,8 +19,9 @@ from twinbus.model.message import Incoming
 from twinbus.sql import postgres as engine
 from twinbus.sql.postgres import Connection
 from twinbus.store import commands
-from twinbus.store.commands import Configure, Count, Create, QueueSettings, Send
+from twinbus.store.commands import Configure, Count, Create, EntityName, Introduce, QueueSettings, Send
 from twinbus.store.postgres import dialect, execution, sweeping
+from twinbus.store.postgres.journal import PostgresJournal
 from twinbus.store.postgres.schema import VERSION
 from twinbus.store.postgres.store import PostgresStore
 
@@ -136,6 +138,18 @@ class TestSchema:
         assert len({store.gateway for store in stores}) == 4
         for store in stores:
             store.close()
+
+    def test_one_of_the_first_version_is_brought_up_to_date(self, postgres):
+        schema = postgres.new_schema()
+        PostgresStore(postgres.connection_url, schema).close()
+        postgres.execute(f"DROP TABLE {schema}.name, {schema}.export")
+        postgres.execute(f"UPDATE {schema}.meta SET value = '1' WHERE key = 'schema_version'")
+        for _ in range(2):
+            store = PostgresStore(postgres.connection_url, schema)
+            store.commit([Introduce(queue=0, names={1: EntityName("orders", "queue")})], 0)
+            store.close()
+        with closing(PostgresJournal(postgres.connection_url, schema)) as journal:
+            assert journal.names([1]) == {1: EntityName("orders", "queue")}
 
     def test_one_of_a_newer_version_is_refused(self, postgres):
         schema = postgres.new_schema()

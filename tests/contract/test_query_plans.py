@@ -60,6 +60,16 @@ BY_SESSION = "SEARCH m USING INDEX message_session (queue=? AND session=? AND se
         ("OLDEST_TRANSFER", "SEARCH transfer USING COVERING INDEX transfer_age"),
         ("JOURNAL_AFTER", "SEARCH journal USING INTEGER PRIMARY KEY (rowid>?)"),
         ("DROPPED_MESSAGES", "SEARCH message USING PRIMARY KEY (queue=?)"),
+        ("DROPPED", "SEARCH message USING PRIMARY KEY (queue=?)"),
+        ("FIRST_AFTER", "SEARCH journal USING INTEGER PRIMARY KEY (rowid>?)"),
+        ("OLDEST_WAITING", "SEARCH journal USING INTEGER PRIMARY KEY (rowid>?)"),
+        ("NEXT_RANGE", "SEARCH journal USING INTEGER PRIMARY KEY (rowid>?)"),
+        ("RANGE_ROWS", "SEARCH journal USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)"),
+        ("STREAM", "SEARCH export USING PRIMARY KEY (writer=?)"),
+        ("OLDEST_EXPORT", "USING INDEX export_age"),
+        ("TRIM_JOURNAL", "SEARCH journal USING INTEGER PRIMARY KEY (rowid<?)"),
+        ("FINISH_RANGE", "SEARCH export USING PRIMARY KEY (writer=? AND first=?)"),
+        ("NAMES", "SEARCH name USING INTEGER PRIMARY KEY (rowid=?)"),
     ],
 )
 def test_a_statement_goes_by_its_key_or_index(database, name, step):

@@ -62,6 +62,7 @@ class Sessions(RuleBasedStateMachine):
         self.received: list = []
 
     def teardown(self) -> None:
+        assert self.bus.told() == self.bus.resident(4)
         self.bus.close()
         shutil.rmtree(self.folder)
 

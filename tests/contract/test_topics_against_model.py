@@ -86,6 +86,8 @@ class TopicHistory(RuleBasedStateMachine):
         self.models[queue] = Model()
 
     def teardown(self) -> None:
+        self.bus.sweep()  # What was deleted with its subscription is told a moment later.
+        assert self.bus.told(frozenset({TOPIC})) == self.bus.resident(TOPIC, *self.subscriptions)
         self.bus.close()
         shutil.rmtree(self.folder)
 

@@ -13,9 +13,14 @@ from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from twinbus.admin.asked import Asked, Document
+from twinbus.admin.browsing import MessageRoutes
 from twinbus.admin.clients import ClientRecords
+from twinbus.admin.disturbing import Disturber, DisturbingRoutes
 from twinbus.admin.faults import Answer, HttpError
 from twinbus.admin.hybrids import HybridRoutes, Relay
+from twinbus.admin.inside import InsideRoutes
+from twinbus.admin.jobs import JobRoutes
+from twinbus.admin.looking import EntityRoutes
 from twinbus.entities import purging, redriving
 from twinbus.entities.namespace import Namespace
 from twinbus.entities.subscription import Subscription
@@ -31,6 +36,7 @@ ORIGIN = Origin("http", "api")
 REASON_CHARS_MAX = 200
 ADVANCE_MS_MAX = 100 * 365 * 24 * 3600 * 1000
 
+LOOKING = r"entities|messages|messages/\d{1,19}|dead-letters"
 _RECORD = r"clients/([A-Za-z0-9._-]{1,100})"
 
 _SUB_QUEUES = {
@@ -101,8 +107,21 @@ class Upkeep(Protocol):
         """The clock, if it can be moved."""
         ...
 
+    @property
+    def disturber(self) -> Disturber | None:
+        """Who can disturb the namespace on purpose, if it may be."""
+        ...
+
     def describe(self) -> Mapping[str, Any]:
         """What is known of the process: version, datacenter and the like."""
+        ...
+
+    def connections(self) -> Sequence[Mapping[str, Any]]:
+        """Who is connected."""
+        ...
+
+    def usage(self) -> Mapping[str, Any]:
+        """What the process uses: of each store the time of its commits, and the disk."""
         ...
 
     async def reset(self) -> None:
@@ -111,6 +130,14 @@ class Upkeep(Protocol):
 
     async def catch_up(self) -> None:
         """Do what has become due because the clock was moved."""
+        ...
+
+    async def export_journal(self) -> Mapping[str, Any]:
+        """Write everything committed so far to the journal's files; what `describe_journal` tells then."""
+        ...
+
+    async def describe_journal(self) -> Mapping[str, Any]:
+        """How far the journal is in files, and where these are."""
         ...
 
 
@@ -131,12 +158,19 @@ class Api:
             ("POST", "purge"): self._purge,
             ("POST", "redrive"): self._redrive,
             ("POST", "reset"): self._reset,
+            ("GET", "journal"): self._journal,
+            ("POST", "journal/export"): self._export_journal,
             ("GET", "clock"): self._clock,
             ("POST", "clock"): self._advance,
             ("GET", "clients"): self._all_clients,
             ("PUT", _RECORD): self._put_client,
             ("DELETE", _RECORD): self._remove_client,
             **HybridRoutes(namespace, relay).routes,
+            **DisturbingRoutes(upkeep.disturber, _instant).routes,
+            **EntityRoutes(namespace, clock.now_ms, _instant).routes,
+            **MessageRoutes(namespace, _instant).routes,
+            **JobRoutes(namespace, clock.now_ms, _instant).routes,
+            **InsideRoutes(namespace, upkeep, _instant).routes,
         }
 
     @staticmethod
@@ -144,16 +178,20 @@ class Api:
         """What a request needs: a client that can only send may still say that it is there."""
         if method in ("PUT", "DELETE") and re.fullmatch(_RECORD, path.strip("/")):
             return Rights.SEND
+        # Whoever may receive may look at what there is to receive.
+        if method == "GET" and re.fullmatch(LOOKING, path.strip("/")):
+            return Rights.LISTEN
         return Rights.MANAGE
 
-    async def serve(self, method: str, path: str, body: bytes) -> Document:
-        """Do what is asked; `path` is what follows the prefix."""
+    async def serve(self, method: str, path: str, body: bytes, query: Mapping[str, str] | None = None) -> Document:
+        """Do what is asked; `path` is what follows the prefix, `query` what stands behind the question mark."""
         path = path.strip("/")
         allowed = []
         for (known, pattern), serve in self._routes.items():
             found = re.fullmatch(pattern, path)
             if found is not None and known == method:
-                return await serve(Asked(found.groups(), _read(body) if method in ("POST", "PUT") else {}))
+                read = _read(body) if method in ("POST", "PUT") else {}
+                return await serve(Asked(found.groups(), read, query or {}))
             if found is not None:
                 allowed.append(known)
         if allowed:
@@ -184,6 +222,14 @@ class Api:
 
     async def _stores(self, asked: Asked) -> Document:
         return {"stores": self._store_documents()}
+
+    # The journal
+
+    async def _journal(self, asked: Asked) -> Document:
+        return dict(await self._upkeep.describe_journal())
+
+    async def _export_journal(self, asked: Asked) -> Document:
+        return dict(await self._upkeep.export_journal())
 
     def _store_documents(self) -> list[Document]:
         held = self._namespace.entities_by_store()

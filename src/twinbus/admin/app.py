@@ -20,15 +20,18 @@ from aiohttp.typedefs import Handler
 from twinbus.admin import api, atom, paths
 from twinbus.admin.api import Upkeep
 from twinbus.admin.choosing import namespace_of
+from twinbus.admin.disturbing import PLACE as FAULTS
 from twinbus.admin.faults import ANSWERS, Answer, HttpError, error_document
 from twinbus.admin.hybrids import Relay
 from twinbus.admin.messages import Messages
 from twinbus.admin.metrics import CONTENT_TYPE, Counters, MetricsPage
 from twinbus.admin.paths import LISTS, Target, What
 from twinbus.admin.resources import Asked, Resources
+from twinbus.admin.site import Site, is_for_people
 from twinbus.entities.hosting import Hosting
 from twinbus.entities.namespace import Namespace
 from twinbus.model.clock import Clock
+from twinbus.model.disturbance import Suffering
 from twinbus.model.errors import BusError, Fault
 from twinbus.model.security import Rights
 from twinbus.wire import access, sas
@@ -37,6 +40,7 @@ from twinbus.wire.markup import parse
 
 BODY_BYTES_MAX = 1024 * 1024
 BODY_S = 10.0
+SILENT_S = 0.1
 PAGE_MAX = 100
 METHODS = ("GET", "PUT", "DELETE")
 
@@ -54,11 +58,12 @@ def make_app(
     upkeep: Mapping[Namespace, Upkeep] | None = None,
     counters: Callable[[Namespace], Counter[str]] = lambda _: Counter(),
     relay: Relay | None = None,
+    site: Site | None = None,
 ) -> web.Application:
     """The application for one port: probes, metrics, the Atom API of each namespace, and others' `routes`.
 
     `clock` is the one that tokens are made by; `counters` are where the messages of a namespace are counted.
-    `relay` answers the requests that are for a hybrid connection and not for an entity.
+    `relay` answers the requests that are for a hybrid connection and not for an entity, `site` serves pages to people.
     """
     app = web.Application(client_max_size=BODY_BYTES_MAX)
     page = MetricsPage(metrics)
@@ -70,6 +75,9 @@ def make_app(
     }
 
     async def answer(request: web.Request) -> web.StreamResponse:
+        if site is not None and is_for_people(request):
+            raise web.HTTPSeeOther(site.home)
+        await _suffer(request, namespace_of(request, hosting, clock).suffering)
         relayed = None if relay is None else relay.answering(request)
         if relayed is not None:
             return await relayed
@@ -77,10 +85,25 @@ def make_app(
 
     for door in doors.values():
         app.on_shutdown.append(door.messages.stop)
+    if site is not None:
+        routes = {**(routes or {}), **site.routes}
+        app.on_shutdown.append(lambda _: site.close())
     for path, handler in (routes or {}).items():
         app.router.add_route("*", path, handler)
     app.router.add_route("*", r"/{path:[\s\S]*}", answer)  # A line break in a name is ours to refuse.
     return app
+
+
+async def _suffer(request: web.Request, suffering: Suffering) -> None:
+    """Keep silent, or cut the connection, where the namespace is made to; what can end that is always answered."""
+    if request.path.startswith(f"{api.PREFIX}{FAULTS}") or request.path == "/livez":
+        return
+    while suffering.is_blackholed:
+        await asyncio.sleep(SILENT_S)
+    if suffering.is_down:
+        if request.transport is not None:
+            request.transport.abort()
+        raise ConnectionResetError("The namespace is down on purpose.")
 
 
 class _Door:
@@ -156,6 +179,7 @@ class _Door:
 
     def _log_refusal(self, request: web.Request, answer: Answer, text: str, tracking_id: str) -> None:
         path = request.rel_url.path.strip("/")
+        self._namespace.remember_refusal(f"http-{answer.status}", f"{request.method}: {text}", path, tracking_id)
         log.info(
             "%s of %s refused with %d: %s (TrackingId:%s)",
             request.method,
@@ -174,7 +198,7 @@ class _Door:
             await self._namespace.look_again()
             path = _path_in(request)[len(api.PREFIX) - 1 :]
             self._authorize(request, asked.right_for(request.method, path))
-            document = await asked.serve(request.method, path, await _body(request))
+            document = await asked.serve(request.method, path, await _body(request), request.query)
             return web.json_response(document)
         except BusError as error:
             return self._api_refusal(request, ANSWERS[error.fault], error.fault.value, error.text, tracking_id)

@@ -96,6 +96,7 @@ class Messages:
 
     async def answer(self, request: web.Request, target: MessageTarget) -> web.StreamResponse:
         """Do what a request asks."""
+        self._namespace.suffering.check_not_throttled()
         operation = _OPERATIONS.get((target.place, request.method))
         right = Rights.LISTEN if operation is None else operation.right
         grant = self._authorize(request, right)

@@ -17,7 +17,7 @@ from twinbus.broker import declared, schema
 from twinbus.broker.declared import names_once
 from twinbus.broker.lines import Lines, json_lines, toml_lines
 from twinbus.broker.reading import Findings, Problem, Section, read
-from twinbus.broker.settings import NamespaceSettings, Settings, SettingsError
+from twinbus.broker.settings import JournalSettings, NamespaceSettings, Settings, SettingsError
 from twinbus.entities.hybrid import overlap
 from twinbus.model.entity import target_path
 
@@ -102,6 +102,8 @@ def _inherit(namespace: NamespaceSettings, file: Section) -> None:
         namespace.stores = file.given.get("stores")
     namespace.store = namespace.store or file.given.get("store", [])
     namespace.datacenter = namespace.datacenter or file.given.get("datacenter", "")
+    if namespace.journal == JournalSettings():
+        namespace.journal = _journal(file)
 
 
 def _namespace(section: Section, name_key: str, findings: Findings) -> NamespaceSettings:
@@ -113,6 +115,7 @@ def _namespace(section: Section, name_key: str, findings: Findings) -> Namespace
         stores=given.get("stores"),
         store=given.get("store", []),
         datacenter=given.get("datacenter", ""),
+        journal=_journal(section),
     )
     _fill(settings, section.sections("queues"), section.sections("topics"), findings)
     hybrids = section.sections("hybrid_connections")
@@ -126,11 +129,22 @@ def _namespace(section: Section, name_key: str, findings: Findings) -> Namespace
     return settings
 
 
+def _journal(section: Section) -> JournalSettings:
+    table: Section | None = section.given.get("journal")
+    settings = JournalSettings()
+    for name, value in ({} if table is None else table.given).items():
+        if name == "directory":
+            settings.directory = Path(value)
+        else:
+            setattr(settings, schema.JOURNAL.keys[name].attribute, value)
+    return settings
+
+
 def _check(settings: NamespaceSettings, section: Section, name_key: str, findings: Findings) -> None:
     try:
         settings.check()
     except SettingsError as problem:
-        about = next((key for key in ("key", "datacenter") if key in str(problem)), name_key)
+        about = next((key for key in ("key", "datacenter", "journal") if key in str(problem)), name_key)
         findings.add(section.path_of(about), str(problem))
 
 

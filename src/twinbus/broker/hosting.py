@@ -9,23 +9,29 @@ import asyncio
 import base64
 import logging
 import os
+import shutil
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from twinbus import __version__
 from twinbus.admin.metrics import Labels
 from twinbus.broker.clock import MovableClock, SystemClock
 from twinbus.broker.declared import Policy, destinations_first
+from twinbus.broker.disturbing import NamespaceDisturber
 from twinbus.broker.opened import STORE_STATES
 from twinbus.broker.opening import data_of
 from twinbus.broker.settings import ROOT_POLICY, NamespaceSettings
 from twinbus.broker.stores import StoreShell
 from twinbus.entities.namespace import Namespace
 from twinbus.model.clock import Clock
-from twinbus.model.errors import BusError
+from twinbus.model.errors import BusError, Fault
 from twinbus.model.security import AuthorizationRule, Rights
 from twinbus.store.commands import Hints, Sweep
+
+if TYPE_CHECKING:
+    from twinbus.broker.exporting import Exporter
 
 NOTES_INTERVAL_S = 0.5
 IDLE_CHECK_S = 5.0
@@ -53,6 +59,9 @@ class Hosted:
         self._opened.push_async_callback(self.data.close)
         self._timer: asyncio.TimerHandle | None = None
         self._idle_checks: asyncio.Task[None] | None = None
+        self.exporter: Exporter | None = None
+        self.disturber: NamespaceDisturber | None = None  # Only where somebody wants faults on purpose.
+        self.tell_connections: Callable[[], list[dict[str, Any]]] = list  # Set by whoever has the connections.
         self._is_open = False  # Before, nobody is there who could wait for a store.
 
     @property
@@ -69,13 +78,34 @@ class Hosted:
         """Open the data and make what the settings declare; after a failure, `close` releases what was opened."""
         self.namespace = await self.data.open()
         self._is_open = True
+        for store in self.stores:
+            self.namespace.introduce(store.number)
+        if self.settings.journal.export:
+            self.exporter = self._make_exporter()
+            self._opened.push_async_callback(self.exporter.close)
         self._opened.callback(self.namespace.flush_notes)
         await self._ensure_policies()
         await self._ensure_entities()
         await self.data.started()
 
+    def _make_exporter(self) -> Exporter:
+        from twinbus.broker.exporting import Exporter  # Few namespaces export, and all would wait for it at start.
+
+        settings, stores = (
+            self.settings,
+            [(store, partial(self.data.open_journal, store.number)) for store in self.stores],
+        )
+        return Exporter(settings.name, settings.journal, settings.journal_directory, stores, self.clock)
+
+    def allow_faults(self, clock: Clock) -> None:
+        """The namespace may be disturbed on purpose; `clock` is the machine's."""
+        self.disturber = NamespaceDisturber(self.namespace, self.stores, clock)
+        self._opened.callback(self.disturber.close)
+
     def begin(self) -> None:
         """Do by itself what has to be done from time to time."""
+        if self.exporter is not None:
+            self.exporter.begin()
         self._flush_notes()
         self._idle_checks = asyncio.create_task(self._delete_idle())
 
@@ -162,6 +192,22 @@ class Hosted:
         """The clock, if it can be moved."""
         return self.clock if isinstance(self.clock, MovableClock) else None
 
+    def connections(self) -> list[dict[str, Any]]:
+        """Who is connected."""
+        return self.tell_connections()
+
+    def usage(self) -> dict[str, Any]:
+        """Of each store how many commits were synced and how long they took, and the disk."""
+        stores = [
+            {"number": store.number, "synced_commits": store.synced_commits, **store.commit_times.document()}
+            for store in self.stores
+        ]
+        told: dict[str, Any] = {"commits": stores, "disk": None}
+        if not self.settings.store:
+            disk = shutil.disk_usage(self.settings.data_directory)
+            told["disk"] = {"bytes": disk.total, "free_bytes": disk.free}
+        return told
+
     def describe(self) -> dict[str, Any]:
         """What is known of the namespace beside its entities."""
         return {"datacenter": self.settings.datacenter, "version": __version__, **self.data.describe()}
@@ -181,6 +227,19 @@ class Hosted:
                 pass
         await self.namespace.delete_idle()
 
+    async def export_journal(self) -> dict[str, Any]:
+        """Write everything committed so far to the journal's files."""
+        if self.exporter is None:
+            raise BusError(Fault.NOT_ALLOWED, "The journal is not exported: serve with --journal, or set it to be.")
+        self.namespace.flush_notes()
+        return {"export": True, **await self.exporter.export_now()}
+
+    async def describe_journal(self) -> dict[str, Any]:
+        """How far the journal is in files."""
+        if self.exporter is None:
+            return {"export": False}
+        return {"export": True, **await self.exporter.describe()}
+
     # What is told about it
 
     def store_metrics(self) -> dict[str, dict[Labels, int]]:
@@ -191,7 +250,8 @@ class Hosted:
             labels = (("namespace", self.settings.name), ("store", str(store.number)))
             up[labels] = int(store.is_available)
             states |= {(*labels, ("state", state)): int(store.state_name == state) for state in STORE_STATES}
-        return {"store_up": up, "store_state": states}
+        told = {"store_up": up, "store_state": states}
+        return told if self.exporter is None else told | self.exporter.metrics()
 
     def counters(self) -> dict[str, int]:
         """Plain numbers for the metrics page."""

@@ -11,7 +11,7 @@ import os
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 from uuid import UUID
 
 from twinbus.broker.addresses import DatabaseAddress
@@ -23,8 +23,11 @@ from twinbus.broker.stores import CatalogShell, StoreShell
 from twinbus.entities.namespace import Namespace
 from twinbus.model.clock import Clock
 from twinbus.store.catalog import CatalogFile
-from twinbus.store.sqlite import SqliteStore
+from twinbus.store.sqlite import JOURNAL_RETENTION_MS, SqliteStore
 from twinbus.wire import view
+
+if TYPE_CHECKING:
+    from twinbus.store.export import JournalSource
 
 
 def new_uuid() -> UUID:
@@ -56,6 +59,10 @@ class Data(Protocol):
 
     async def open(self) -> Namespace:
         """Open catalog and stores; after a failure, `close` releases what was opened."""
+        ...
+
+    def open_journal(self, index: int) -> JournalSource:
+        """The journal of a store, for reading beside its commits; called on a thread."""
         ...
 
     async def started(self) -> None:
@@ -119,7 +126,16 @@ class EmbeddedData:
 
     def _open_store(self, index: int) -> SqliteStore:
         path = str(self._directory.store(index))
-        return SqliteStore(path, epoch=os.urandom(8), now_ms=self.clock.now_ms(), number=index)
+        # Whoever exports the journal trims it.
+        kept_ms = None if self._settings.journal.export else JOURNAL_RETENTION_MS
+        epoch, now_ms = os.urandom(8), self.clock.now_ms()
+        return SqliteStore(path, epoch=epoch, now_ms=now_ms, number=index, journal_retention_ms=kept_ms)
+
+    def open_journal(self, index: int) -> JournalSource:
+        """The journal of a store, for reading beside its commits."""
+        from twinbus.store.journal_source import SqliteJournal  # Needed where the journal is exported only.
+
+        return SqliteJournal(str(self._directory.store(index)))
 
     async def started(self) -> None:
         """Nobody waits for it."""

@@ -12,6 +12,8 @@ import ssl
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
+from functools import partial
+from typing import Any
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
@@ -20,11 +22,12 @@ from twinbus import __version__
 from twinbus.admin.app import make_app
 from twinbus.admin.metrics import Labels
 from twinbus.admin.server import bound_port, start_http
+from twinbus.admin.site import Site
 from twinbus.broker.clock import MovableClock, SystemClock
 from twinbus.broker.hosting import Hosted
 from twinbus.broker.settings import Settings, SettingsError
 from twinbus.entities.hosting import Hosting, nobodys
-from twinbus.gateway import websocket
+from twinbus.gateway import telling, websocket
 from twinbus.gateway.context import Context
 from twinbus.gateway.server import Gateway
 from twinbus.relay.door import PATH as RELAY_PATH
@@ -43,8 +46,15 @@ def new_id() -> str:
 class Broker:
     """Namespaces that are being served."""
 
-    def __init__(self, settings: Settings, relay_limits: RelayLimits | None = None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        relay_limits: RelayLimits | None = None,
+        site: Site | None = None,
+    ) -> None:
+        """`site` are pages for people on the HTTP port, which somebody else serves."""
         settings.check()
+        self._site = site
         self._relay_limits = relay_limits
         self.settings = settings
         self.clock = SystemClock()
@@ -65,9 +75,13 @@ class Broker:
                 self.hosted.append(hosted)
                 self._opened.push_async_callback(hosted.close)
                 await hosted.open()
+                if self.settings.faults:
+                    hosted.allow_faults(self.clock)
             self.hosting = Hosting([hosted.namespace for hosted in self.hosted], nobodys(self.clock, view))
             self.gateway = gateway = Gateway(self.hosting, self.clock, new_id, f"Twinbus {__version__}")
             self.relay = RelayDoor(self.hosting, self.clock, limits=self._relay_limits)
+            for hosted in self.hosted:
+                hosted.tell_connections = partial(self._connections_to, hosted)
             self._opened.push_async_callback(self._close_doors, gateway)
             await self._listen(gateway, tls)
         except BaseException:
@@ -122,6 +136,7 @@ class Broker:
             ready=lambda: self.is_ready,
             routes=routes,
             relay=self.relay,
+            site=self._site,
             clock=self.clock,
             counters=gateway.counters,
             upkeep={hosted.namespace: hosted for hosted in self.hosted},
@@ -165,6 +180,10 @@ class Broker:
         }
         return told
 
+    def _connections_to(self, hosted: Hosted) -> list[dict[str, Any]]:
+        context = self._gateway().choice.contexts[hosted.settings.name]
+        return telling.documents(each for each in self._gateway().connections if each.context is context)
+
     def _counters_of(self, hosted: Hosted) -> dict[str, int]:
         context = self._gateway().choice.contexts[hosted.settings.name]
         return self._counters_at(context) | hosted.counters() | self.relay.numbers(hosted.namespace)
@@ -201,9 +220,15 @@ def _watch_stdin(loop: asyncio.AbstractEventLoop, ended: asyncio.Event) -> None:
         ended.set()
 
 
-async def serve(settings: Settings, announce: Callable[[Broker], None], *, stop_with_stdin: bool = False) -> None:
+async def serve(
+    settings: Settings,
+    announce: Callable[[Broker], None],
+    *,
+    stop_with_stdin: bool = False,
+    site: Site | None = None,
+) -> None:
     """Run a broker until SIGTERM or SIGINT, or until its parent is gone and standard input ends with it."""
-    broker = Broker(settings)
+    broker = Broker(settings, site=site)
     await broker.start()
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()

@@ -29,6 +29,7 @@ _JSON_TYPES: dict[Kind, dict[str, Any]] = {
 _TABLES = {
     "The file": schema.FILE,
     "[[namespaces]]": schema.NAMESPACE,
+    "[journal]": schema.JOURNAL,
     "[[queues]]": schema.QUEUE,
     "[[topics]]": schema.TOPIC,
     "[[topics.subscriptions]]": schema.SUBSCRIPTION,

@@ -186,6 +186,29 @@ STORES_MAX = 64
 DATACENTER_CHARS_MAX = 100
 KEY_CHARS_MIN, KEY_CHARS_MAX = 8, 256
 
+JOURNAL = Table(
+    "journal",
+    {
+        "export": _flag("Export the journal to Parquet files (docs/journal.md).", "export"),
+        "directory": _text("Where the files go, of one namespace or of several; `journal` in the data directory."),
+        "rows": Key(Kind.NUMBER, "At most so many transactions in a file; 100,000.", "rows", least=1, most=10_000_000),
+        "interval": _duration("A file is written when so much time has passed; PT5M.", "interval_ms"),
+        "keep_in_store": _duration("How long the store keeps what is in files; P1D.", "keep_in_store_ms"),
+        "keep_in_store_megabytes": Key(
+            Kind.NUMBER, "How much of that each store keeps; 256.", "keep_in_store_mb", least=1, most=1 << 30
+        ),
+        "keep_files": _duration("After how long files are removed; P90D.", "keep_files_ms"),
+        "keep_files_megabytes": Key(
+            Kind.NUMBER,
+            "How large all files may be before the oldest go; 65,536.",
+            "keep_files_mb",
+            least=1,
+            most=1 << 30,
+        ),
+    },
+    name_key="",
+    key_noun="setting",
+)
 _PLACE = {
     "data": _text("Where it is kept; with several namespaces, each in a directory of its name below it."),
     "stores": Key(Kind.NUMBER, "Messaging stores; 4 for a new namespace.", least=1, most=STORES_MAX),
@@ -193,6 +216,7 @@ _PLACE = {
         Kind.TEXTS, "Addresses of PostgreSQL databases (docs/scale.md); one for each messaging store.", is_secret=True
     ),
     "datacenter": _text("The datacenter that it belongs to; shown in status and metrics."),
+    "journal": Key(Kind.TABLE, "Whether and how its journal becomes files.", "", JOURNAL),
 }
 _CONTENTS = {
     "key": _text("Primary key of RootManageSharedAccessKey; generated at the first start.", is_secret=True),
@@ -225,6 +249,7 @@ PROCESS = {
     "certificate_key": _text("Its private key in PEM."),
     "allow_plain": Key(Kind.FLAG, "Serve plain text on addresses other than loopback."),
     "test_clock": Key(Kind.FLAG, "Let tests move the clock of each namespace."),
+    "faults": Key(Kind.FLAG, "Let faults be caused on purpose."),
 }
 # What a file of one namespace says at its top, and one of several says in each of [[namespaces]].
 ONLY_ONE = ("namespace", *_CONTENTS)

@@ -18,12 +18,37 @@ from twinbus.model.entity import QueueDescription
 from twinbus.model.hybrid import HybridConnectionDescription
 
 ROOT_POLICY = "RootManageSharedAccessKey"
+DEFAULT_JOURNAL = "default"
 # The service's own rule for namespace names; shorter ones are allowed here, since nobody else's are in the way.
 _NAMESPACE = re.compile(r"[A-Za-z](?:[A-Za-z0-9-]{0,48}[A-Za-z0-9])?\Z")
 
 
 class SettingsError(Exception):
     """A setting that cannot be; the text says which and why."""
+
+
+@dataclass(slots=True, kw_only=True)
+class JournalSettings:
+    """Whether and how a namespace's journal becomes files."""
+
+    export: bool = False
+    directory: Path | None = None  # None: `journal` in the namespace's data directory.
+    rows: int = 100_000
+    interval_ms: int = 300_000
+    keep_in_store_ms: int = 24 * 3600 * 1000
+    keep_in_store_mb: int = 256
+    keep_files_ms: int = 90 * 24 * 3600 * 1000
+    keep_files_mb: int = 64 * 1024
+
+    @property
+    def keep_in_store_bytes(self) -> int:
+        """How much of what is in files stays in each messaging store."""
+        return self.keep_in_store_mb * 1024 * 1024
+
+    @property
+    def keep_files_bytes(self) -> int:
+        """How much stays in files."""
+        return self.keep_files_mb * 1024 * 1024
 
 
 @dataclass(slots=True, kw_only=True)
@@ -40,6 +65,12 @@ class NamespaceSettings:
     topics: list[DeclaredTopic] = field(default_factory=list)
     hybrid_connections: list[HybridConnectionDescription] = field(default_factory=list)
     policies: list[Policy] = field(default_factory=list)
+    journal: JournalSettings = field(default_factory=JournalSettings)
+
+    @property
+    def journal_directory(self) -> Path:
+        """Where the journal's files are, if it is exported."""
+        return self.journal.directory or self.data_directory / "journal"
 
     @property
     def data_directory(self) -> Path:
@@ -59,6 +90,8 @@ class NamespaceSettings:
             raise SettingsError(f"--stores must be between 1 and {STORES_MAX}, not {self.stores}.")
         if self.key is not None and not KEY_CHARS_MIN <= len(self.key) <= KEY_CHARS_MAX:
             raise SettingsError(f"The key must have {KEY_CHARS_MIN} to {KEY_CHARS_MAX} characters.")
+        if self.journal.interval_ms <= 0:
+            raise SettingsError("The interval of the journal's files must be more than nothing.")
         if len(self.datacenter) > DATACENTER_CHARS_MAX or not self.datacenter.isprintable():
             raise SettingsError(f"A datacenter's name has at most {DATACENTER_CHARS_MAX} printable characters.")
 
@@ -76,6 +109,7 @@ class Settings:
     certificate_key: Path | None = None
     allow_plain: bool = False
     test_clock: bool = False
+    faults: bool = False
     namespaces: list[NamespaceSettings] = field(default_factory=lambda: [NamespaceSettings()])
 
     def _check_places(self) -> None:
@@ -114,8 +148,13 @@ class Settings:
         store: Sequence[str] = (),
         datacenter: str | None = None,
         queues: Sequence[str] = (),
+        journal: str | None = None,
+        journal_seconds: float | None = None,
     ) -> None:
-        """Settings for all namespaces; each of several has its own directory below `data`."""
+        """Settings for all namespaces; each of several has its own directory below `data`.
+
+        `journal` is a directory for files of all their journals, or `default` for one in each data directory.
+        """
         several = len(self.namespaces) > 1
         if several and key is not None:
             raise SettingsError("One key cannot be for several namespaces: give each its own in a file, or none.")
@@ -127,6 +166,11 @@ class Settings:
             namespace.store = list(store) or namespace.store
             namespace.datacenter = datacenter if datacenter is not None else namespace.datacenter
             namespace.queues = [*namespace.queues, *(QueueDescription(name=name) for name in queues)]
+            if journal is not None:
+                directory = None if journal == DEFAULT_JOURNAL else Path(journal)
+                namespace.journal = replace(namespace.journal, export=True, directory=directory)
+            if journal_seconds is not None:
+                namespace.journal = replace(namespace.journal, interval_ms=round(journal_seconds * 1000))
 
     @property
     def is_loopback(self) -> bool:

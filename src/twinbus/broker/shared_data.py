@@ -28,7 +28,8 @@ from twinbus.model.clock import Clock
 from twinbus.model.errors import BusError, Fault
 from twinbus.sql.postgres import NotDurableError, connect
 from twinbus.store.postgres.catalog import CatalogDatabase, identity_of, schema_of
-from twinbus.store.postgres.store import PostgresStore
+from twinbus.store.postgres.journal import PostgresJournal
+from twinbus.store.postgres.store import JOURNAL_RETENTION_MS, PostgresStore
 from twinbus.store.postgres.waking import hints_of
 from twinbus.wire import view
 
@@ -123,7 +124,14 @@ class SharedData:
         address = self._addresses[index]
         schema = self._schema(index)
         try:
-            store = PostgresStore(address.uri, schema, number=index, clock_offset_ms=self._clock_offset_ms)
+            store = PostgresStore(
+                address.uri,
+                schema,
+                number=index,
+                clock_offset_ms=self._clock_offset_ms,
+                # Whoever exports the journal trims it.
+                journal_retention_ms=None if self._settings.journal.export else JOURNAL_RETENTION_MS,
+            )
         except NotDurableError as error:
             if self._is_open:
                 raise
@@ -143,6 +151,10 @@ class SharedData:
             store.close()
             raise
         return store
+
+    def open_journal(self, index: int) -> PostgresJournal:
+        """The journal of a store, for reading beside the commits of all gateways."""
+        return PostgresJournal(self._addresses[index].uri, self._schema(index))
 
     async def _keep_identities(self, meta: dict[str, str]) -> None:
         for index, identity in self._identities.items():

@@ -9,15 +9,17 @@ from __future__ import annotations
 import asyncio
 import copy
 import logging
-import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from twinbus.broker.opened import Audience, OpenStore, StoreState
+from twinbus.broker.threads import on_thread
+from twinbus.broker.timing import CommitTimes, TimedStore
 from twinbus.model.clock import Clock
 from twinbus.model.errors import BusError, Fault
 from twinbus.sql.group import GroupCommit
+from twinbus.store.answering import GROWING, full
 from twinbus.store.catalog import CatalogFile, EntityRow
 from twinbus.store.commands import Acquire, Command, Hints, Publish, Record, Send, Sweep
 
@@ -27,7 +29,6 @@ SWEEP_INTERVAL_S = 0.1
 STALL_S = 10.0  # A commit that takes longer makes its store hang.
 CLOSE_S = 3.0  # So long a stop waits for a disk.
 C = TypeVar("C", bound=Command)
-T = TypeVar("T")
 
 
 class StoreShell:
@@ -49,6 +50,8 @@ class StoreShell:
         self.reason = "It was not opened yet."
         self.since_ms = clock.now_ms()
         self.held: list[int] = []  # The entities that it held when it was opened.
+        self.opened_count = 0
+        self.commit_times = CommitTimes()
         self._loop = asyncio.get_running_loop()
         self._open_store = open_store
         self._clock = clock
@@ -64,13 +67,15 @@ class StoreShell:
         self._synced_before = 0
         self._taken_down: str | None = None  # Why an operator wants it down.
         self._changing = asyncio.Lock()  # Held while the file is being opened or closed.
+        self.is_refusing = False  # As if full, because somebody wants it so.
+        self._slow_s = 0.0
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer = self._loop.call_later(SWEEP_INTERVAL_S, self._tick)
 
     @property
     def state_name(self) -> str:
         """Its state in a word: one that is up may be full."""
-        if self.is_available and self._store is not None and self._store.is_full:
+        if self.is_available and self._store is not None and (self._store.is_full or self.is_refusing):
             return "full"
         return self.state.value
 
@@ -100,6 +105,9 @@ class StoreShell:
         if self._group is None or self.state is not StoreState.UP:
             self._refuse_soon(command, self.error())
             return
+        if self.is_refusing and isinstance(command, GROWING):
+            self._refuse_soon(command, full())
+            return
         messages, size = 1, 0
         if isinstance(command, Send):
             messages = sum(map(len, command.units))
@@ -113,6 +121,12 @@ class StoreShell:
             self._group.submit(command, messages, size)
         except BusError:
             self._refuse_soon(command, self.error())
+
+    def slow_down(self, delay_s: float) -> None:
+        """Have each commit wait for so long; 0 ends it."""
+        self._slow_s = delay_s
+        if self._group is not None:
+            self._group.delay_s = delay_s
 
     def _refuse_soon(self, command: Command, error: BusError) -> None:
         """Never at once: whoever submits is not prepared for the answer yet."""
@@ -198,18 +212,19 @@ class StoreShell:
         try:
             if self._closed is not None and not (await asyncio.wait([self._closed], timeout=self._stall_s))[0]:
                 raise BusError(Fault.STORE_UNAVAILABLE, "its file has not been released yet.")
-            store = await self._on_thread(self._open_store)
+            store = await on_thread(self._open_store, f"store-{self.number}-open")
         except Exception as problem:
             error = problem if isinstance(problem, BusError) else _unreadable(problem)
             self._become(StoreState.FAILED, error.text)
             raise error from None
         self._store = store
+        self.opened_count += 1
         self.held = store.entities()
         self._sweeping = False
         self._stalled = (0, 0.0)
         self._closed = closed = self._loop.create_future()
         self._group = GroupCommit(
-            store,
+            TimedStore(store, self.commit_times),
             self._clock,
             self._loop.call_soon_threadsafe,
             self._committed,
@@ -217,6 +232,7 @@ class StoreShell:
             f"store-{self.number}",
             lambda: self._released(store, closed),
         )
+        self._group.delay_s = self._slow_s
         self._become(StoreState.UP, "")
 
     def _released(self, store: OpenStore, closed: asyncio.Future[None]) -> None:
@@ -245,21 +261,6 @@ class StoreShell:
             await self.bring_up()
         except BusError as error:
             _log.error("store %d could not be opened: %s", self.number, error.text)
-
-    def _on_thread(self, work: Callable[[], T]) -> asyncio.Future[T]:
-        """Run something that may wait for a disk on a thread that does not keep the process from ending."""
-        future: asyncio.Future[T] = self._loop.create_future()
-
-        def run() -> None:
-            try:
-                result = work()
-            except BaseException as problem:
-                self._loop.call_soon_threadsafe(_fail, future, problem)
-            else:
-                self._loop.call_soon_threadsafe(_finish, future, result)
-
-        threading.Thread(target=run, name=f"store-{self.number}-open", daemon=True).start()
-        return future
 
     def _become(self, state: StoreState, reason: str) -> None:
         if state is not self.state:
@@ -356,16 +357,6 @@ class StoreShell:
 
 def _unreadable(problem: Exception) -> BusError:
     return BusError(Fault.STORE_UNAVAILABLE, f"The messaging store could not be opened: {problem}")
-
-
-def _finish(future: asyncio.Future[T], result: T) -> None:
-    if not future.done():
-        future.set_result(result)
-
-
-def _fail(future: asyncio.Future[T], problem: BaseException) -> None:
-    if not future.done():
-        future.set_exception(problem)
 
 
 class CatalogShell:

@@ -9,7 +9,7 @@ from twinbus.entities.entity import AnyEntity
 from twinbus.entities.fragments import call_all
 from twinbus.model.address import SubQueue
 from twinbus.model.errors import BusError, Fault
-from twinbus.store.commands import Configure, Create, Drop, QueueSettings
+from twinbus.store.commands import Configure, Create, Drop, EntityName, QueueSettings
 
 
 def check_reachable(entity: AnyEntity) -> None:
@@ -20,11 +20,17 @@ def check_reachable(entity: AnyEntity) -> None:
         )
 
 
+def name_of(entity: AnyEntity, fragment: int) -> EntityName:
+    """What the journal's readers call it."""
+    return EntityName(entity.path, entity.kind.lower(), fragment)
+
+
 async def make(entity: AnyEntity, settings: QueueSettings) -> None:
     """Make its queues. If one store fails, those that were made are dropped; the next start finds what is left."""
     check_reachable(entity)
     answers = await call_all(
-        (each.store, Create(queue=each.number(SubQueue.MAIN), settings=settings)) for each in entity.fragments
+        (each.store, Create(queue=each.number(SubQueue.MAIN), settings=settings, name=name_of(entity, each.index)))
+        for each in entity.fragments
     )
     for answer in answers:
         if isinstance(answer, BusError):

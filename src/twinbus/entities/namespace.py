@@ -69,6 +69,7 @@ class Namespace(Registry):
         self.hybrids = HybridConnections(catalog, clock, len(stores), self._names)
         self.reader = reader
         self._maker = Maker(stores, reader, clock, new_id)
+        self.hybrids.on_deleted.append(self.forget_hybrid)
         self.forwarding = Forwarding(self.find, reader, clock)
         self.on_changed.append(self.forwarding.refresh)
         self.on_deleted.append(self.forwarding.end)

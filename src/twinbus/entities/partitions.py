@@ -7,11 +7,9 @@ from __future__ import annotations
 
 from twinbus.model.errors import BusError, Fault
 from twinbus.model.message import Incoming
-from twinbus.model.partition import FRAGMENTS, fragment_of
+from twinbus.model.partition import FRAGMENTS, NUMBER_BITS, fragment_of
 
-__all__ = ["FRAGMENTS", "fragment_of"]
-# A client's sequence number: the fragment in the top 16 bits, the store's own number below.
-NUMBER_BITS = 48
+__all__ = ["FRAGMENTS", "NUMBER_BITS", "fragment_of"]
 NUMBER_MASK = (1 << NUMBER_BITS) - 1
 # The byte of a lock token that a store leaves zero; outside it says the fragment, counted from one.
 TOKEN_BYTE = 8

@@ -6,7 +6,7 @@ so that they are met once, and then given back without a counted delivery.
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Callable
 from typing import NamedTuple
 
 from twinbus.entities.entity import AnyEntity
@@ -14,18 +14,14 @@ from twinbus.entities.namespace import Namespace
 from twinbus.entities.ports import RecordReader, StorePort
 from twinbus.entities.queue import Queue
 from twinbus.entities.subscription import Subscription
+from twinbus.entities.wanted import DESCRIPTION, REASON, Wanted
 from twinbus.model.address import SubQueue
 from twinbus.model.clock import Clock
 from twinbus.model.errors import BusError, Fault
 from twinbus.model.message import Delivered, Incoming, Origin, Outcome, ReceiveMode, Settlement
-from twinbus.rules.description import RuleDescription, SqlFilter
-from twinbus.rules.errors import RuleError
-from twinbus.rules.matching import CompiledRule, compile_rule
-from twinbus.rules.view import MessageView
-from twinbus.store.commands import Acquire, Renew, Send, Settle, Transfer
+from twinbus.store.commands import Acquire, Complete, Renew, Send, Settle, Transfer
 
 CHUNK = 200
-REASON, DESCRIPTION = "DeadLetterReason", "DeadLetterErrorDescription"
 
 
 class Redriven(NamedTuple):
@@ -35,22 +31,45 @@ class Redriven(NamedTuple):
     kept: int
 
 
+Told = Callable[[int, int], None]
+
+
+def _nobody(moved: int, kept: int) -> None:
+    """Nobody wants to know how far it is."""
+
+
+def _further(told: Told, moved: int, kept: int) -> Told:
+    """Tell what comes on top of what there was before."""
+    return lambda more, held: told(moved + more, kept + held)
+
+
 async def redrive(
-    namespace: Namespace, entity: AnyEntity, sub_queue: SubQueue, wanted: str | None, limit: int | None, origin: Origin
+    namespace: Namespace,
+    entity: AnyEntity,
+    sub_queue: SubQueue,
+    wanted: str | None,
+    limit: int | None,
+    origin: Origin,
+    *,
+    told: Told = _nobody,
+    removes: bool = False,
 ) -> Redriven:
-    """Send back the dead letters of now, or those that a condition in the rule language chooses."""
+    """Send back the dead letters of now, or those that a condition in the rule language chooses.
+
+    With `removes` they are removed instead. `told` hears now and then how many of them moved, and how many stay.
+    """
     if not isinstance(entity, Queue | Subscription):
         raise BusError(Fault.ARGUMENT, f"'{entity.path}' is a topic: dead letters are in its subscriptions.")
     if sub_queue is SubQueue.MAIN:
         raise BusError(Fault.ARGUMENT, "Only dead letters can be sent back; they are not in the main queue.")
-    rule = None if wanted is None else compile_rule(RuleDescription("redrive", SqlFilter(wanted)))
+    choice = Wanted(wanted, namespace.reader)
     moved = kept = 0
     for store, source, destination in entity.lanes(sub_queue):
         left = None if limit is None else limit - moved
         if left == 0:
             break
-        lane = _Lane(store, source, destination, entity, namespace.reader, namespace.clock, origin)
-        done = await lane.run(rule, left)
+        lane = _Lane(store, source, None if removes else destination, entity, namespace.reader, namespace.clock, origin)
+        done = await lane.run(choice, left, _further(told, moved, kept))
         moved += done.moved
         kept += done.kept
     return Redriven(moved, kept)
@@ -63,7 +82,7 @@ class _Lane:
         self,
         store: StorePort,
         source: int,
-        destination: int,
+        destination: int | None,
         entity: AnyEntity,
         reader: RecordReader,
         clock: Clock,
@@ -80,9 +99,9 @@ class _Lane:
         self._held: list[bytes] = []  # Locks of what stays.
         self._renewed_at_ms = 0
 
-    async def run(self, rule: CompiledRule | None, limit: int | None) -> Redriven:
+    async def run(self, choice: Wanted, limit: int | None, told: Told) -> Redriven:
         try:
-            moved = await self._move(rule, limit)
+            moved = await self._move(choice, limit, told)
         except BaseException:
             for settle in self._giving_back():
                 self._store.submit(settle)
@@ -98,23 +117,24 @@ class _Lane:
             for at in range(0, len(settlements), CHUNK)
         ]
 
-    async def _move(self, rule: CompiledRule | None, limit: int | None) -> int:
+    async def _move(self, choice: Wanted, limit: int | None, told: Told) -> int:
         started_at_ms = self._renewed_at_ms = self._clock.now_ms()
         moved = 0
         while limit is None or moved < limit:
             await self._keep_locks()
-            found = await self._acquire(CHUNK if limit is None or rule is not None else min(CHUNK, limit - moved))
+            found = await self._acquire(CHUNK if limit is None or not choice.takes_all else min(CHUNK, limit - moved))
             if not found:
                 break
             room = len(found) if limit is None else limit - moved
             chosen: list[Delivered] = []
             for message in found:
                 # What went back and died again was enqueued after the beginning.
-                if message.enqueued_at_ms <= started_at_ms and len(chosen) < room and self._is_wanted(rule, message):
+                if message.enqueued_at_ms <= started_at_ms and len(chosen) < room and choice.includes(message):
                     chosen.append(message)
                 else:
                     self._held.append(message.token)
-            moved += await self._send_back(chosen)
+            moved += await (self._remove(chosen) if self._destination is None else self._send_back(chosen))
+            told(moved, len(self._held))
             if found[-1].enqueued_at_ms > started_at_ms:
                 break
         return moved
@@ -129,33 +149,16 @@ class _Lane:
             self._renewed_at_ms = now_ms
             await self._store.call(Renew(queue=self._source, origin=self._origin, tokens=self._held))
 
-    def _is_wanted(self, rule: CompiledRule | None, message: Delivered) -> bool:
-        """What a filter cannot judge stays."""
-        if rule is None:
-            return True
-        try:
-            return rule.matches(MessageView(partial(self._system, message), partial(self._user, message)))
-        except RuleError:
-            return False
-
-    def _system(self, message: Delivered) -> dict[str, object]:
-        found = dict(self._reader.system_properties(message.record))
-        found["SequenceNumber"] = message.sequence_number
-        found["DeliveryCount"] = message.delivery_count
-        found["EnqueuedTimeUtc"] = message.enqueued_at_ms
-        return found
-
-    def _user(self, message: Delivered) -> dict[str, object]:
-        found = dict(self._reader.user_properties(self._reader.with_overlay(message.record, message.overlay)))
-        for name, value in ((REASON, message.reason), (DESCRIPTION, message.description)):
-            if value is not None:
-                found[name] = value
-        return found
+    async def _remove(self, messages: list[Delivered]) -> int:
+        tokens = [message.token for message in messages]
+        command = await self._store.call(Complete(queue=self._source, origin=self._origin, tokens=tokens))
+        return command.result.count(None)
 
     async def _send_back(self, messages: list[Delivered]) -> int:
         """One transaction; what the queue refuses stays among the dead letters."""
         if not messages:
             return 0
+        assert self._destination is not None
         command = Send(
             queue=self._destination,
             origin=self._origin,
@@ -178,7 +181,3 @@ class _Lane:
         if ttl_ms is None or (ceiling_ms is not None and ceiling_ms < ttl_ms):
             ttl_ms = ceiling_ms
         return Incoming(record, message.message_id, message.session_id, ttl_ms)
-
-
-def _no_ids() -> None:
-    raise AssertionError("a condition makes no ids")

@@ -5,10 +5,12 @@ Keeps the list in memory; `namespace` changes it and makes the changes durable. 
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from twinbus.entities.entity import AnyEntity
+from twinbus.entities.everywhere import name_of
 from twinbus.entities.feed import Feed
 from twinbus.entities.hybrid import HybridConnection, HybridConnections
 from twinbus.entities.mailbox import Mailbox
@@ -17,12 +19,25 @@ from twinbus.entities.queue import Queue
 from twinbus.entities.subscription import Subscription
 from twinbus.entities.topic import Topic
 from twinbus.model.clock import Clock
+from twinbus.model.disturbance import Suffering
 from twinbus.model.errors import BusError, Fault
 from twinbus.model.message import Origin
 from twinbus.model.security import AuthorizationRule
-from twinbus.store.commands import Drop, DropLocks, Hints, Note, Record
+from twinbus.store.commands import Drop, DropLocks, EntityName, Hints, Introduce, Note, Record
 
 SUBSCRIPTIONS = "/subscriptions/"
+REFUSALS_KEPT = 200
+REFUSAL_CHARS_MAX = 500
+
+
+class Refusal(NamedTuple):
+    """Something that was refused, as the log has it."""
+
+    at_ms: int
+    code: str
+    text: str
+    entity: str
+    tracking_id: str
 
 
 class Registry:
@@ -41,9 +56,13 @@ class Registry:
         self._entities: dict[str, Queue | Topic] = {}  # By lower-case name; subscriptions are with their topics.
         self._by_id: dict[int, AnyEntity] = {}  # By each number that an entity has in a store.
         self._notes: list[tuple[int, Note]] = []
+        self._introduced: set[int] = set()  # Hybrid connections whose names their stores know.
         self.on_changed: list[Callable[[AnyEntity], None]] = []  # The description was updated.
         self.on_deleted: list[Callable[[AnyEntity], None]] = []
         self.on_rules_changed: list[Callable[[], None]] = []
+        self.on_disturbed: list[Callable[[], None]] = []
+        self.refusals: deque[Refusal] = deque(maxlen=REFUSALS_KEPT)  # The latest last, for operators to look at.
+        self.suffering = Suffering()  # What the doors show to clients, on purpose.
 
     # Looking up
 
@@ -134,6 +153,7 @@ class Registry:
     def store_returned(self, index: int, held: Sequence[int]) -> None:
         """A store takes commands again: have it free what was deleted meanwhile, and wake who still waits."""
         self._free_orphans(index, held)
+        self.introduce(index)
         for feed in self._feeds_on(index):
             feed.returned()
 
@@ -146,6 +166,11 @@ class Registry:
         entity = self._by_id.get(number >> 2)
         mailbox = entity.mailboxes.get(number & 3) if entity is not None else None
         return None if mailbox is None else mailbox.feed_of(number)
+
+    def remember_refusal(self, code: str, text: str, entity: str, tracking_id: str) -> None:
+        """Keep what was refused for a while, to be found by the tracking id that the client was told."""
+        short = text[:REFUSAL_CHARS_MAX]
+        self.refusals.append(Refusal(self.clock.now_ms(), code, short, entity[:REFUSAL_CHARS_MAX], tracking_id))
 
     # What changes nothing but counts
 
@@ -166,12 +191,41 @@ class Registry:
         note = Note(operation, number, outcome, message_id, size, count, origin.connection, tracking_id)
         self._notes.append((store_index, note))
 
+    def note_connection(self, operation: str, outcome: str, origin: Origin) -> None:
+        """Keep an entry about a connection, which concerns no entity; it is in the first store's journal."""
+        if self.stores:
+            self._notes.append((0, Note(operation, 0, outcome, connection=origin.connection)))
+
     def note_relayed(
         self, hybrid: HybridConnection, operation: str, outcome: str, origin: Origin, *, size: int = 0, tracking_id: str
     ) -> None:
         """Keep an entry about a hybrid connection, which is on no store: the one that it was given at its making."""
+        if hybrid.id not in self._introduced:
+            self._introduced.add(hybrid.id)
+            name = EntityName(hybrid.path, "hybrid")
+            self.stores[hybrid.store_index].submit(Introduce(queue=0, names={hybrid.id: name}))
         note = Note(operation, hybrid.id * 4, outcome, "", size, 1, origin.connection, tracking_id)
         self._notes.append((hybrid.store_index, note))
+
+    def note_fault(self, name: str, change: str, index: int) -> None:
+        """Keep an entry about a fault on purpose, which concerns no entity."""
+        self._notes.append((index, Note("fault", 0, f"{name} {change}", "", 0, 1, "", "")))
+
+    def introduce(self, index: int) -> None:
+        """Tell a store what its entities are called, in case it was made before anybody asked that."""
+        names = {
+            fragment.entity: name_of(entity, fragment.index)
+            for entity in self.entities()
+            for fragment in entity.fragments
+            if fragment.store_index == index
+        }
+        if names:
+            self.stores[index].submit(Introduce(queue=0, names=names))
+
+    def forget_hybrid(self, hybrid: HybridConnection) -> None:
+        """A hybrid connection is gone; its name goes when the journal speaks of it no more."""
+        self._introduced.discard(hybrid.id)
+        self.stores[hybrid.store_index].submit(Introduce(queue=0, gone=[hybrid.id]))
 
     def drop_locks(self, owner: int, origin: Origin) -> None:
         """A connection broke off: its message locks and sessions fall, in every store."""

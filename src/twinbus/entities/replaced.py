@@ -9,6 +9,7 @@ import logging
 from collections.abc import Iterable, Sequence
 
 from twinbus.entities.entity import AnyEntity
+from twinbus.entities.everywhere import name_of
 from twinbus.entities.queue import settings_of
 from twinbus.entities.subscription import Subscription
 from twinbus.entities.topic import Topic
@@ -25,7 +26,8 @@ def make_again(entities: Iterable[AnyEntity], index: int, held: Sequence[int]) -
         for fragment in entity.fragments:
             if fragment.store_index == index and fragment.entity not in present:
                 _log.error("store %d does not hold '%s' any more: it is made anew, empty", index, entity.path)
-                fragment.store.submit(Create(queue=fragment.number(SubQueue.MAIN), settings=_settings(entity)))
+                number, name = fragment.number(SubQueue.MAIN), name_of(entity, fragment.index)
+                fragment.store.submit(Create(queue=number, settings=_settings(entity), name=name))
 
 
 def _settings(entity: AnyEntity) -> QueueSettings:

@@ -52,6 +52,7 @@ class ClientConnection(asyncio.Protocol):
         self.is_paused = False
         self.is_lost = False
         self._said_goodbye = False
+        self._opened_at_ms: int | None = None
         self.nodes: dict[Link, Node] = {}
         self.tasks: set[asyncio.Task[None]] = set()
         self._grants: dict[str | None, access.Grant] = {}  # By audience; None for a name and key given by SASL.
@@ -64,6 +65,7 @@ class ClientConnection(asyncio.Protocol):
         )
         self._transport: asyncio.Transport | None = None
         self._is_hanging_up = False
+        self._unheard: list[bytes] | None = None  # What came while nothing is to be heard or said.
         self._idle_since_ms = self.clock.now_ms()
         self._idle_limit_ms = UNUSED_NEW_MS
         if gateway.choice.only is not None:
@@ -76,9 +78,29 @@ class ClientConnection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=1024 * 1024)
         self.gateway.joined(self)
+        self.suffer()
+
+    @property
+    def peer(self) -> str:
+        """Where it comes from."""
+        found = None if self._transport is None else self._transport.get_extra_info("peername")
+        return f"{found[0]}:{found[1]}" if isinstance(found, tuple) else ""
+
+    @property
+    def opened_at_ms(self) -> int | None:
+        """When the client opened it; None before that."""
+        return self._opened_at_ms
+
+    @property
+    def policies(self) -> list[str]:
+        """The names of the policies by which its rights are granted."""
+        return sorted({grant.policy for grant in self._grants.values()})
 
     def data_received(self, data: bytes) -> None:
         """Bytes came: handle everything in them, then write once."""
+        if self._unheard is not None:
+            self._unheard.append(data)
+            return
         self._handle(self._core.receive(data, self.clock.now_ms()))
         self.flush()
 
@@ -92,6 +114,9 @@ class ClientConnection(asyncio.Protocol):
             task.cancel()
         if not self._said_goodbye:
             self.context.namespace.drop_locks(self.number, self.origin)
+        if self._opened_at_ms is not None:
+            lasted_ms = self.clock.now_ms() - self._opened_at_ms
+            self.context.namespace.note_connection("disconnect", str(lasted_ms), self.origin)
         self.gateway.left(self)
 
     def _read_the_rest(self) -> None:
@@ -130,7 +155,7 @@ class ClientConnection(asyncio.Protocol):
 
     def flush(self) -> None:
         """Write what is queued, in one piece."""
-        if self._transport is None or self.is_lost or self._is_hanging_up:
+        if self._transport is None or self.is_lost or self._is_hanging_up or self._unheard is not None:
             return
         data = self._core.take()
         if data:
@@ -164,6 +189,19 @@ class ClientConnection(asyncio.Protocol):
         """Cut the socket."""
         if self._transport is not None:
             self._transport.abort()
+
+    def suffer(self) -> None:
+        """Do as the namespace is made to: be cut off, fall silent, or hear and speak again."""
+        suffering = self.context.namespace.suffering
+        if suffering.is_down:
+            self.abort()
+        elif suffering.is_blackholed:
+            self._unheard = self._unheard or []
+        elif self._unheard is not None:
+            unheard, self._unheard = self._unheard, None
+            for data in unheard:
+                self.data_received(data)
+            self.flush()
 
     def start(self, work: Coroutine[Any, Any, None]) -> None:
         """Run something that has to wait for the store."""
@@ -214,6 +252,7 @@ class ClientConnection(asyncio.Protocol):
         if context is not self.context:
             context.counters["connections"] += 1
             self.context = context
+            self.suffer()
 
     def _on_opened(self, event: events.Opened) -> None:
         self.listen_to_host(event.performative.hostname)
@@ -221,6 +260,8 @@ class ClientConnection(asyncio.Protocol):
             self.review_grants()  # A key that is good in several namespaces is good in none without a host name.
         self.label = f"{event.performative.container_id[:64]}#{self.number}"
         self.origin = Origin(self.label)
+        self._opened_at_ms = self.clock.now_ms()
+        self.context.namespace.note_connection("connect", "", self.origin)
         idle_ms = event.performative.idle_time_out
         if idle_ms and idle_ms < IMPATIENT_MS:
             self._beat(max(idle_ms / 4000, HEARTBEAT_S_MIN))
@@ -323,6 +364,8 @@ class ClientConnection(asyncio.Protocol):
 
     def tick(self, now_ms: int) -> None:
         """Heartbeats, time-outs, tokens that lapsed, connections that lead nowhere."""
+        if self._unheard is not None:
+            return
         self._handle(self._core.tick(now_ms))
         if any(grant.expires_at_ms <= now_ms for grant in self._grants.values()):
             self._grants = {a: g for a, g in self._grants.items() if g.expires_at_ms > now_ms}

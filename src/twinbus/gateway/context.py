@@ -57,6 +57,7 @@ class Context:
     def record_refusal(self, error: BusError, entity: str, doing: str, tracking_id: str) -> None:
         """Count and log a refusal under its tracking id."""
         self.counters[f"refused_{error.fault.value}"] += 1
+        self.namespace.remember_refusal(error.fault.value, f"{doing}: {error.text}", entity, tracking_id)
         log.info(
             "%s refused: %s: %s (entity '%s', TrackingId:%s)", doing, error.fault.value, error.text, entity, tracking_id
         )

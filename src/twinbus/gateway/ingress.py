@@ -44,6 +44,7 @@ class Ingress(Node):
         self.path = path
         self.origin = Origin(connection.label, link.name)
         self._context = connection.context
+        self._suffering = connection.context.namespace.suffering
         self._bytes_max = entity.message_bytes_max
         entity.links += 1
 
@@ -68,6 +69,8 @@ class Ingress(Node):
                 unit = wire_message.read(payload, message_format, ttl_ceiling_ms=ceiling, new_id=new_id)
                 if check is not None:
                     check(unit)
+                if self._suffering.visible_after_ms:
+                    unit = [message.delayed_until(now_ms + self._suffering.visible_after_ms) for message in unit]
             except BusError as error:
                 self.refuse(delivery_id, settled, error)
                 continue
@@ -82,6 +85,7 @@ class Ingress(Node):
     def _standing_refusal(self, now_ms: int) -> BusError | None:
         """Why nothing can be accepted at the moment, if so."""
         try:
+            self._suffering.check_not_throttled()
             self.entity.check_may_send()
         except BusError as error:
             return error
@@ -113,6 +117,9 @@ class Ingress(Node):
 
     def _stored(self, ids: list[int | None], results: list[SendResult], which: Sequence[int] | None = None, /) -> None:
         """The commit is on disk, or failed: tell the sender. Commits of other stores may follow."""
+        if self._suffering.loses_answers:
+            self.connection.abort()
+            return
         if which is not None:
             ids = [ids[position] for position in which]
         accepted: list[int] = []

@@ -55,6 +55,7 @@ class ManagementNode(RequestNode):
         self.entity.accessed_at_ms = context.clock.now_ms()
         try:
             operation = operations.read_operation(request)
+            context.namespace.suffering.check_not_throttled()
             right, method, noted = _OPERATIONS[type(operation)]
             # A token for the entity covers its management node; some clients put one for the node alone.
             if not self.connection.allows(self.path, right):
@@ -200,7 +201,7 @@ _OPERATIONS: dict[type, _Entry] = {
     operations.CancelScheduled: _Entry(Rights.SEND, ManagementNode.cancel_scheduled, ""),
     operations.RenewSessionLock: _Entry(Rights.LISTEN, ManagementNode.renew_session, "renew_session"),
     operations.GetSessionState: _Entry(Rights.LISTEN, ManagementNode.get_session_state, "get_session_state"),
-    operations.SetSessionState: _Entry(Rights.LISTEN, ManagementNode.set_session_state, ""),
+    operations.SetSessionState: _Entry(Rights.LISTEN, ManagementNode.set_session_state, "set_session_state"),
     operations.ListSessions: _Entry(Rights.LISTEN, ManagementNode.list_sessions, "list_sessions"),
     # The official client's rule manager promises that Listen is enough here; the administration API wants Manage.
     operations.AddRule: _Entry(Rights.LISTEN, ManagementNode.add_rule, "manage"),

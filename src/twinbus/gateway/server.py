@@ -57,6 +57,7 @@ class Gateway:
             namespace.on_deleted.append(self._entity_deleted)
             namespace.on_changed.append(self._entity_changed)
             namespace.on_rules_changed.append(self._rules_changed)
+            namespace.on_disturbed.append(self._disturbed)
 
     def announce(self, scheme: str, port: int) -> None:
         """Tell whoever connects from now on where HTTP is served, so that one address leads to the other."""
@@ -134,6 +135,10 @@ class Gateway:
     def _rules_changed(self) -> None:
         for connection in list(self.connections):
             connection.review_grants()
+
+    def _disturbed(self) -> None:
+        for connection in list(self.connections):
+            connection.suffer()
 
     # The end
 

@@ -46,6 +46,10 @@ class Incoming(NamedTuple):
     partition_key: str | None = None
     is_ping: bool = False  # Checked and billed like any message, and never stored.
 
+    def delayed_until(self, due_at_ms: int) -> Incoming:
+        """The same message, not to be received before that."""
+        return self._replace(due_at_ms=max(self.due_at_ms or 0, due_at_ms))
+
 
 class Delivered(NamedTuple):
     """A message that leaves the store: locked, removed, or only looked at."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 from hashlib import sha256
 
 FRAGMENTS = 16
+NUMBER_BITS = 48  # A client's sequence number: the fragment in the top 16 bits, the store's own number below.
 
 
 def fragment_of(key: str) -> int:

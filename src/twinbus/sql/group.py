@@ -83,6 +83,8 @@ class GroupCommit(Generic[C, H]):
         self._submitting = threading.Lock()
         self._submitted_count = self._submitted_bytes = 0  # Written by submit alone.
         self._finished_count = self._finished_bytes = 0  # Written by the thread alone.
+        self.delay_s = 0.0  # Each commit waits for so long, if somebody wants it to.
+        self._ending = threading.Event()
         self._wake = threading.Event()
         self._idle = False
         self._closing = False
@@ -124,6 +126,7 @@ class GroupCommit(Generic[C, H]):
         """Finish everything that was submitted, then close the store; does not wait for it."""
         with self._submitting:
             self._closing = True
+        self._ending.set()
         self._wake.set()
 
     def close(self) -> None:
@@ -148,6 +151,8 @@ class GroupCommit(Generic[C, H]):
     def _run(self) -> None:
         try:
             while True:
+                if self.delay_s and self._inbox:
+                    self._ending.wait(self.delay_s)
                 group, messages, size = self._take()
                 if group:
                     self._commits += 1

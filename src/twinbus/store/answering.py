@@ -9,10 +9,18 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from twinbus.model.errors import BusError
-from twinbus.store.commands import Command, Hints
+from twinbus.model.errors import BusError, Fault
+from twinbus.store.commands import Command, Create, Hints, Publish, Send, SetSessionState
 
 W = TypeVar("W")
+
+GROWING = (Send, Publish, SetSessionState, Create)  # What a full store cannot take.
+
+
+def full(growing: bool = True) -> BusError:
+    """The refusal of a store whose disk is full."""
+    text = "The messaging store's disk is full" + (": messages can be received, but not sent." if growing else ".")
+    return BusError(Fault.STORE_UNAVAILABLE, text, definite=True)
 
 
 def call(operation: Callable[[W, Any], None], work: W, command: Command) -> None:

@@ -38,11 +38,31 @@ class Command:
     error: BusError | None = None
 
 
+class EntityName(NamedTuple):
+    """What the journal's readers call an entity, or one fragment of a partitioned one."""
+
+    path: str
+    kind: str  # queue, topic, subscription or hybrid.
+    fragment: int = 0
+
+
 @dataclass(slots=True, eq=False, kw_only=True)
 class Create(Command):
     """Make an entity's queues (main and dead-letter); creating it twice is a no-op."""
 
     settings: QueueSettings
+    name: EntityName | None = None
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Introduce(Command):
+    """Keep the names of entities for the journal's readers; one that has a name keeps it. `queue` is ignored.
+
+    Those that are `gone` are forgotten when the journal speaks of them no more, as dropped ones are by themselves.
+    """
+
+    names: dict[int, EntityName] = field(default_factory=dict)
+    gone: list[int] = field(default_factory=list)
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -59,9 +79,15 @@ class Drop(Command):
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Count(Command):
-    """Tell how many messages the entity holds (main queue and dead-letter queue together)."""
+    """Tell how many messages the entity holds (main queue and dead-letter queue together).
+
+    Besides, for whoever watches it: the number that its last message got, and how many are locked as far as this
+    store knows in memory.
+    """
 
     result: Counts | None = None
+    last_number: int = 0
+    locked: int = 0
 
 
 class Transfer(NamedTuple):

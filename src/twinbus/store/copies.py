@@ -103,7 +103,7 @@ class Copies:
             sizes = [len(record) for record in block.records]
             topic, origin = block.source
             columns = (block.ids, block.first_seqs, sizes)
-            work.journal.copies(queues, origin, (topic, block.first_number), columns)
+            work.journal.copies(queues, origin, (topic, block.first_number), columns, block.look.session)
             work.hints.ready.update(queues)
             self._put_in_line(block, sizes)
 

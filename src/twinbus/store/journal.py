@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from itertools import repeat
 from typing import Any, NamedTuple
 
 from twinbus.model.message import Origin
@@ -39,6 +40,24 @@ class JournalEntry(NamedTuple):
     connection: str
     client: str
     tracking_id: str
+    session_id: str = ""
+
+
+class Group(NamedTuple):
+    """Operations of one commit that share everything but the message. One value may stand for all messages."""
+
+    operation: str
+    queue: int
+    connection: str
+    client: str
+    outcome: str | list[str]
+    ids: list[str]
+    numbers: int | list[int]  # One number is the first of a run, 0 is no number for any of them.
+    counts: int | list[int]
+    sizes: int | list[int]
+    tracking_id: str
+    count: int  # type: ignore[assignment]  # Hides tuple.count, which nobody needs here.
+    session_id: str
 
 
 class JournalPage:
@@ -59,23 +78,28 @@ class JournalPage:
         origin: Origin,
         columns: tuple[list[str], list[int], list[int], list[int]],
         outcome: str = "",
+        session: str | None = None,
     ) -> None:
-        """Enter an operation on messages: their ids, sequence numbers, delivery counts and sizes."""
+        """Enter an operation on messages: their ids, sequence numbers, delivery counts and sizes.
+
+        What makes copies names the session that they belong to, if there is one.
+        """
         ids, numbers, counts, sizes = columns
         if ids:
-            self._groups.append(
-                [
-                    operation,
-                    queue,
-                    origin.connection,
-                    origin.client,
-                    outcome,
-                    ids,
-                    _run(numbers),
-                    _same(counts),
-                    _same(sizes),
-                ]
-            )
+            group = [
+                operation,
+                queue,
+                origin.connection,
+                origin.client,
+                outcome,
+                ids,
+                _run(numbers),
+                _same(counts),
+                _same(sizes),
+            ]
+            if session is not None:
+                group.append(session)
+            self._groups.append(group)
 
     def copies(
         self,
@@ -83,6 +107,7 @@ class JournalPage:
         origin: Origin,
         source: tuple[int, int],
         columns: tuple[list[str], list[int], list[int]],
+        session: str | None = None,
     ) -> None:
         """Enter copies of consecutive messages in several queues.
 
@@ -90,9 +115,10 @@ class JournalPage:
         number of the first message's copy in each queue, and the messages' sizes.
         """
         ids, numbers, sizes = columns
-        self._groups.append(
-            ["copy", queues, origin.connection, origin.client, list(source), ids, numbers, 0, _same(sizes)]
-        )
+        group = ["copy", queues, origin.connection, origin.client, list(source), ids, numbers, 0, _same(sizes)]
+        if session is not None:
+            group.append(session)
+        self._groups.append(group)
 
     def note(self, note: Note, origin: Origin) -> None:
         """Enter an operation that changed nothing."""
@@ -128,37 +154,50 @@ def _same(values: list[int]) -> int | list[int]:
     return values[0] if values.count(values[0]) == len(values) else values
 
 
+def groups(row: JournalRow) -> Iterator[Group]:
+    """The groups of one journal row in the order in which the commit executed them, copies queue by queue."""
+    for operation, queue, connection, client, outcome, ids, numbers, counts, sizes, *rest in json.loads(row.ops):
+        tracking_id, count = rest if len(rest) == 2 else ("", 1)
+        session = rest[0] if len(rest) == 1 else ""
+        who = (connection, client)
+        if not isinstance(queue, list):
+            yield Group(operation, queue, *who, outcome, ids, numbers, counts, sizes, tracking_id, count, session)
+            continue
+        topic, at = outcome
+        sources = [f"{topic}/{number}" for number in range(at, at + len(ids))]
+        for target, first in zip(queue, numbers, strict=True):
+            yield Group(operation, target, *who, sources, ids, first, counts, sizes, tracking_id, count, session)
+
+
 def read(row: JournalRow, store: int = 0) -> list[JournalEntry]:
     """The operations of one journal row, in the order in which the commit executed them."""
-    return [entry for group in json.loads(row.ops) for entry in _entries(row, store, group)]
+    return [entry for group in groups(row) for entry in _entries(row, store, group)]
 
 
-def _entries(row: JournalRow, store: int, group: list[Any]) -> Iterator[JournalEntry]:
-    operation, queue, connection, client, outcome, ids, numbers, counts, sizes, *rest = group
-    if isinstance(queue, list):
-        topic, at = outcome
-        for target, first in zip(queue, numbers, strict=True):
-            for place, message_id in enumerate(ids):
-                source = f"{topic}/{at + place}"
-                size = sizes[place] if isinstance(sizes, list) else sizes
-                one = [operation, target, connection, client, source, [message_id], first + place, counts, size]
-                yield from _entries(row, store, one)
-        return
-    tracking_id, count = rest if rest else ("", 1)
-    for place, message_id in enumerate(ids):
+def _entries(row: JournalRow, store: int, group: Group) -> Iterator[JournalEntry]:
+    numbers = group.numbers
+    if isinstance(numbers, int) and numbers:
+        numbers = list(range(numbers, numbers + len(group.ids)))
+    columns = zip(group.ids, *map(_each, (group.outcome, numbers, group.counts, group.sizes)), strict=False)
+    for message_id, outcome, number, delivery_count, size in columns:
         yield JournalEntry(
             at_ms=row.at_ms,
             store=store,
             batch=row.id,
-            operation=operation,
-            queue=queue,
+            operation=group.operation,
+            queue=group.queue,
             outcome=outcome,
             message_id=message_id,
-            sequence_number=numbers[place] if isinstance(numbers, list) else numbers and numbers + place,
-            delivery_count=counts[place] if isinstance(counts, list) else counts,
-            bytes=sizes[place] if isinstance(sizes, list) else sizes,
-            count=count,
-            connection=connection,
-            client=client,
-            tracking_id=tracking_id,
+            sequence_number=number,
+            delivery_count=delivery_count,
+            bytes=size,
+            count=group.count,
+            connection=group.connection,
+            client=group.client,
+            tracking_id=group.tracking_id,
+            session_id=group.session_id,
         )
+
+
+def _each(value: Any) -> Any:
+    return value if isinstance(value, list) else repeat(value)

@@ -6,10 +6,11 @@ The rows of a dropped entity are freed later, in chunks, by `store.sweeping`.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 
 from twinbus.model.errors import BusError, Fault
 from twinbus.store import statements
-from twinbus.store.commands import Configure, Create, Drop, DropLocks, QueueSettings
+from twinbus.store.commands import Configure, Create, Drop, DropLocks, EntityName, Introduce, QueueSettings
 from twinbus.store.sessions import end
 from twinbus.store.settling import end_locks
 from twinbus.store.volatile import Entity, Queue
@@ -29,6 +30,22 @@ def create(work: Work, command: Create) -> None:
         work.execute(statements.CREATE_QUEUE, (queue.id, settings_text(command.settings) if queue.sub == 0 else None))
         queue.line.caught_up = True
     work.memory.add(entity)
+    if command.name is not None:
+        name(work, {entity_id: command.name})
+
+
+def introduce(work: Work, command: Introduce) -> None:
+    """Keep names, and note which are of entities that are gone."""
+    name(work, command.names)
+    if command.gone:
+        work.execute(statements.ENTITIES_GONE, {"now_ms": work.now_ms, "gone": json.dumps(command.gone)})
+
+
+def name(work: Work, names: Mapping[int, EntityName]) -> None:
+    """Keep names for the journal's readers."""
+    if names:
+        rows = [(entity, *named) for entity, named in names.items()]
+        work.execute(statements.NAME_ENTITIES, {"names": json.dumps(rows)})
 
 
 def configure(work: Work, command: Configure) -> None:
@@ -54,6 +71,7 @@ def drop(work: Work, command: Drop) -> None:
         queue.owners.clear()
     entity.dropped = True
     work.execute(statements.DROP_QUEUE, {"first": entity.id * 4})
+    work.execute(statements.ENTITIES_GONE, {"now_ms": work.now_ms, "gone": json.dumps([entity.id])})
     work.memory.due(work.now_ms)
 
 

@@ -55,6 +55,8 @@ def count(work: Work, command: Count) -> None:
         transfer_dead_letter=_resting(transfer),
         size_bytes=main.bytes + dead.bytes + transfer.bytes,
     )
+    command.last_number = main.next_seq - 1
+    command.locked = len(main.locks)
 
 
 def _resting(queue: Queue) -> int:

@@ -11,7 +11,7 @@ import apsw
 from twinbus.model.errors import BusError, Fault
 from twinbus.store import statements
 
-VERSION = 2
+VERSION = 3
 
 # Messages that came from a queue on another store and may not be complete there yet, so that the same one is not
 # stored twice.
@@ -22,8 +22,22 @@ CREATE TABLE transfer (
 CREATE INDEX transfer_age ON transfer (at_ms);
 """
 
+# What entities are called, for as long as the journal may speak of them; and the ranges of the journal that are in
+# files. A range's state: 0 its file is being written, 1 the file is there, 2 the rows are here no more.
+_EXPORT = """
+CREATE TABLE name (
+    entity INTEGER PRIMARY KEY, path TEXT NOT NULL, kind TEXT NOT NULL, fragment INTEGER NOT NULL, gone_at INTEGER
+);
+CREATE TABLE export (
+    writer INTEGER NOT NULL, first INTEGER NOT NULL, last INTEGER NOT NULL, from_ms INTEGER NOT NULL,
+    to_ms INTEGER NOT NULL, bytes INTEGER NOT NULL, state INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (writer, first)
+) WITHOUT ROWID;
+CREATE INDEX export_age ON export (to_ms, bytes) WHERE state = 1;
+CREATE UNIQUE INDEX export_open ON export (writer) WHERE state = 0;
+"""
+
 # What makes a file of one version one of the next.
-MIGRATIONS = {1: _TRANSFERS}
+MIGRATIONS = {1: _TRANSFERS, 2: _EXPORT}
 
 TABLES = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -91,7 +105,7 @@ def prepare(database: apsw.Connection) -> None:
     version = _version(database)
     if version is None:
         with database:
-            database.execute(TABLES + _TRANSFERS)
+            database.execute(TABLES + _TRANSFERS + _EXPORT)
             database.execute(
                 "INSERT INTO meta VALUES ('kind', 'messaging-store'), ('schema_version', ?)", (str(VERSION),)
             )

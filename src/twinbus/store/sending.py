@@ -171,7 +171,7 @@ def store_run(work: Work, queue: Queue, origin: Origin, run: list[Incoming], fir
     queue.bytes += total
     numbers = list(range(first, first + len(run)))
     operation = "send" if kind.state == _ACTIVE else "schedule"
-    work.journal.add(operation, queue.id, origin, (ids, numbers, [0], sizes))
+    work.journal.add(operation, queue.id, origin, (ids, numbers, [0], sizes), session=kind.session)
     if kind.state != _ACTIVE:
         queue.scheduled += len(run)
         return

@@ -22,6 +22,8 @@ from twinbus.store import (
     lifecycle,
     pinging,
     publishing,
+    range_commands,
+    ranges,
     reading,
     recovery,
     removing,
@@ -33,7 +35,7 @@ from twinbus.store import (
     sweeping,
     transferring,
 )
-from twinbus.store.answering import call, clear, merge, refuse
+from twinbus.store.answering import GROWING, call, clear, full, merge, refuse
 from twinbus.store.commands import Command, Hints
 from twinbus.store.journal import JournalRow
 from twinbus.store.reserve import RESERVE_BYTES, Reserve
@@ -62,6 +64,10 @@ _CHANGES: dict[type[Command], Callable[[Work, Any], None]] = {
     commands.DeleteBatch: removing.delete_batch,
     commands.Forget: transferring.forget,
     commands.Ping: pinging.ping,
+    commands.Introduce: lifecycle.introduce,
+    range_commands.CloseRange: ranges.close,
+    range_commands.FinishRange: ranges.finish,
+    range_commands.Trim: ranges.trim,
     commands.AcceptSession: sessions.accept,
     commands.RenewSession: sessions.renew,
     commands.ReleaseSession: sessions.release,
@@ -79,12 +85,22 @@ _READS: dict[type[Command], Callable[[Work, Any], None]] = {
     commands.ListSessions: sessions.list_sessions,
 }
 # What need not be on disk when it is answered: a lock must be written before its message leaves, but a power cut drops
-# all locks anyway. A transfer that is not forgotten is remembered a while longer.
-_UNSYNCED = (commands.Forget, commands.Renew, commands.Record, commands.AcceptSession, commands.RenewSession, *_READS)
+# all locks anyway. A transfer that is not forgotten is remembered a while longer, a range that is not known to be
+# finished is written once more, and names are told at every start.
+_UNSYNCED = (
+    commands.Forget,
+    commands.Renew,
+    commands.Record,
+    commands.AcceptSession,
+    commands.RenewSession,
+    commands.Introduce,
+    range_commands.FinishRange,
+    range_commands.Trim,
+    *_READS,
+)
 
 
 # What a store whose disk is full does not take.
-_GROWING = (commands.Send, commands.Publish, commands.SetSessionState, commands.Create)
 
 
 class SqliteStore:
@@ -98,7 +114,7 @@ class SqliteStore:
         now_ms: int,
         number: int = 0,
         cache_bytes: int = CACHE_BYTES,
-        journal_retention_ms: int = JOURNAL_RETENTION_MS,
+        journal_retention_ms: int | None = JOURNAL_RETENTION_MS,
         vfs: str | None = None,
     ) -> None:
         self.number = number
@@ -252,8 +268,8 @@ class SqliteStore:
     def _run_alone(self, command: Command, now_ms: int) -> Hints:
         if self._failure is not None:
             return refuse([command], self._failure)
-        if self._is_full and isinstance(command, _GROWING):
-            return refuse([command], _full())
+        if self._is_full and isinstance(command, GROWING):
+            return refuse([command], full())
         try:
             return self._run([command], now_ms)
         except Exception as error:
@@ -262,7 +278,7 @@ class SqliteStore:
             if self._failure is not None:
                 command.error = self._failure
             elif isinstance(error, apsw.FullError):
-                command.error = _full(isinstance(command, _GROWING))
+                command.error = full(isinstance(command, GROWING))
             else:
                 _log.exception("store %d: a %s failed", self.number, type(command).__name__)
                 command.error = BusError(Fault.INTERNAL, f"The messaging store could not do this: {error}")
@@ -304,8 +320,8 @@ class SqliteStore:
                 _log.warning("store %d: there is room again, it takes messages", self.number)
                 self._is_full = False
                 return group
-        refuse([command for command in group if isinstance(command, _GROWING)], _full())
-        return [command for command in group if not isinstance(command, _GROWING)]
+        refuse([command for command in group if isinstance(command, GROWING)], full())
+        return [command for command in group if not isinstance(command, GROWING)]
 
     def _fail(self, error: Exception) -> None:
         """Close the store for good: what is on the disk is no longer known."""
@@ -330,11 +346,6 @@ class SqliteStore:
         if synced != self._synced:
             sqlite.set_synced(self._database, synced)
             self._synced = synced
-
-
-def _full(growing: bool = True) -> BusError:
-    text = "The messaging store's disk is full" + (": messages can be received, but not sent." if growing else ".")
-    return BusError(Fault.STORE_UNAVAILABLE, text, definite=True)
 
 
 _PHASES: dict[type[Command], int] = {

@@ -228,6 +228,7 @@ SELECT json_group_array(json_array(id, settings, dropped, next_seq, active, defe
 CREATE_QUEUE = "INSERT INTO queue (id, settings) VALUES (?, ?)"
 CONFIGURE_QUEUE = "UPDATE queue SET settings = ? WHERE id = ?"
 DROP_QUEUE = "UPDATE queue SET dropped = 1 WHERE id >= :first AND id < :first + 4"
+DROPPED = _states("queue = :queue ORDER BY seq LIMIT :limit")
 DROPPED_MESSAGES = """
 SELECT json_group_array(seq), json_group_array(body)
   FROM (SELECT seq, body FROM message WHERE queue = ? ORDER BY seq LIMIT ?)"""
@@ -251,3 +252,53 @@ OLD_JOURNAL = """
 DELETE FROM journal WHERE id IN
  (SELECT id FROM journal WHERE at_ms < :before_ms AND id < :newest ORDER BY id LIMIT :limit)"""
 JOURNAL_AFTER = "SELECT id, at_ms, ops FROM journal WHERE id > ? ORDER BY id LIMIT ?"
+
+# For the exporter, which reads beside the commits.
+NEXT_RANGE = """
+SELECT min(id), max(id), sum(size), min(at_ms), max(at_ms)
+  FROM (SELECT id, at_ms, length(ops) AS size, sum(length(ops)) OVER (ORDER BY id) AS total
+          FROM (SELECT id, at_ms, ops FROM journal WHERE id > :after ORDER BY id LIMIT :rows)) AS j
+ WHERE (total <= :bytes OR id = :first) AND id < coalesce(
+       (SELECT min(id) FROM (SELECT id, at_ms FROM journal WHERE id > :after ORDER BY id LIMIT :rows)
+         WHERE at_ms / 86400000 <> :day), id + 1)"""
+FIRST_AFTER = "SELECT id, at_ms FROM journal WHERE id > :after ORDER BY id LIMIT 1"
+RANGE_ROWS = """
+SELECT id, at_ms, ops
+  FROM (SELECT id, at_ms, ops, sum(length(ops)) OVER (ORDER BY id) - length(ops) AS before
+          FROM (SELECT id, at_ms, ops FROM journal WHERE id > :after AND id <= :last ORDER BY id LIMIT :rows))
+ WHERE before < :bytes ORDER BY id"""
+STREAM = """
+SELECT coalesce((SELECT last FROM export WHERE writer = 0 AND state > 0 ORDER BY first DESC LIMIT 1), 0),
+       (SELECT json_array(writer, first, last, from_ms, to_ms, bytes) FROM export WHERE state = 0),
+       coalesce((SELECT max(id) FROM journal), 0)"""
+OLDEST_WAITING = "SELECT at_ms FROM journal WHERE id > ? ORDER BY id LIMIT 1"
+NAMES = "SELECT entity, path, kind, fragment FROM name WHERE entity IN (SELECT value FROM json_each(?))"
+HAS_DROPPED = "SELECT EXISTS (SELECT 1 FROM queue WHERE dropped = 1)"
+JOURNAL_BYTES = "SELECT coalesce(sum(length(ops)), 0) FROM journal"
+
+# What the journal's readers call entities, and what of the journal is in files.
+NAME_ENTITIES = """
+INSERT INTO name (entity, path, kind, fragment)
+SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3 FROM json_each(:names) WHERE true ON CONFLICT DO NOTHING"""
+ENTITIES_GONE = """
+UPDATE name SET gone_at = :now_ms WHERE entity IN (SELECT value FROM json_each(:gone)) AND gone_at IS NULL"""
+FORGET_NAMES = """
+DELETE FROM name WHERE gone_at < :before_ms AND gone_at < (SELECT min(at_ms) FROM journal) - :late_ms"""
+CLOSE_RANGE = """
+INSERT INTO export (writer, first, last, from_ms, to_ms, bytes)
+SELECT :writer, :first, :last, :from_ms, :to_ms, :bytes
+ WHERE NOT EXISTS (SELECT 1 FROM export WHERE writer = :writer AND last >= :first) ON CONFLICT DO NOTHING"""
+FINISH_RANGE = "UPDATE export SET state = 1 WHERE writer = :writer AND first = :first AND state = 0"
+OLDEST_EXPORT = """
+SELECT writer, first, last, to_ms, (SELECT sum(bytes) FROM export WHERE state = 1)
+  FROM export WHERE state = 1 ORDER BY to_ms LIMIT 1"""
+# As above, the newest row stays.
+TRIM_JOURNAL = """
+DELETE FROM journal WHERE id IN
+ (SELECT id FROM journal
+   WHERE :writer = 0 AND id <= :last AND id < (SELECT max(id) FROM journal) ORDER BY id LIMIT :limit)"""
+# Of a writer's ranges the newest stays, because the next one begins behind it.
+TRIMMED = "UPDATE export SET state = 2 WHERE writer = :writer AND first = :first"
+FORGET_RANGES = """
+DELETE FROM export
+ WHERE writer = :writer AND state = 2 AND first < (SELECT max(first) FROM export WHERE writer = :writer)"""

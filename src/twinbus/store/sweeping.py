@@ -11,19 +11,20 @@ import json
 from twinbus.model.message import MessageState
 from twinbus.store import statements
 from twinbus.store.commands import Sweep
+from twinbus.store.ranges import forget_names
 from twinbus.store.removing import forget
 from twinbus.store.sessions import end
 from twinbus.store.settling import end_locks, expire
 from twinbus.store.statements import SEQ_BITS
 from twinbus.store.transferring import REMEMBERED_MS
-from twinbus.store.volatile import Entity, Stored
+from twinbus.store.volatile import DAMAGED, Entity, Stored
 from twinbus.store.work import BROKER, Work, columns_of
 
 CHUNK = 1_000
 
 
-def sweep(work: Work, command: Sweep, retention_ms: int) -> None:
-    """One chunk of everything that is due."""
+def sweep(work: Work, command: Sweep, retention_ms: int | None) -> None:
+    """One chunk of everything that is due. Without a retention, whoever exports the journal trims it."""
     more = _locks(work)
     work.flush()
     more |= expired(work)
@@ -129,14 +130,18 @@ def transfers(work: Work) -> bool:
     return work.database.changes() == CHUNK
 
 
-def _journal(work: Work, retention_ms: int) -> bool:
+def _journal(work: Work, retention_ms: int | None) -> bool:
     """Journal rows older than the retention."""
+    if retention_ms is None:
+        return False
     oldest = work.database.execute(statements.OLDEST_JOURNAL).get
     if oldest is None or oldest >= work.now_ms - retention_ms:
         return False
     values = {"before_ms": work.now_ms - retention_ms, "newest": work.memory.next_journal - 1, "limit": CHUNK}
     work.execute(statements.OLD_JOURNAL, values)
-    return work.database.changes() == CHUNK
+    more = work.database.changes() == CHUNK
+    forget_names(work, work.now_ms - retention_ms)
+    return more
 
 
 def dropped(work: Work) -> bool:
@@ -154,6 +159,13 @@ def dropped(work: Work) -> bool:
 def _free(work: Work, entity: Entity) -> bool:
     """Free a chunk of a dropped entity; True when nothing of it is left."""
     for queue in entity.queues:
+        leaving = work.states(queue, statements.DROPPED, limit=CHUNK)
+        if leaving:
+            # What was set aside as damaged has been told to be out of the queue already.
+            work.journal.add("drop", queue.id, BROKER, columns_of([m for m in leaving if m.state != DAMAGED]))
+            work.plan.remove(queue.id, leaving)
+            return False
+        # A row without a record has no part in anything but its own removal.
         numbers, bodies = work.row(statements.DROPPED_MESSAGES, (queue.id, CHUNK))
         gone = [queue.id << SEQ_BITS | number for number in json.loads(numbers)]
         if gone:
@@ -167,7 +179,7 @@ def _free(work: Work, entity: Entity) -> bool:
     return True
 
 
-def _set_due(work: Work, more: bool, retention_ms: int) -> None:
+def _set_due(work: Work, more: bool, retention_ms: int | None) -> None:
     """When the next sweep will have something to do."""
     memory, now = work.memory, work.now_ms
     work.flush()  # Also because an acquire of this commit may read where nobody has read before.
@@ -193,6 +205,6 @@ def _set_due(work: Work, more: bool, retention_ms: int) -> None:
     oldest = work.database.execute(statements.OLDEST_TRANSFER).get
     if oldest is not None:
         memory.due(oldest + REMEMBERED_MS)
-    oldest = work.database.execute(statements.OLDEST_JOURNAL).get
-    if oldest is not None:
+    oldest = None if retention_ms is None else work.database.execute(statements.OLDEST_JOURNAL).get
+    if oldest is not None and retention_ms is not None:
         memory.due(max(oldest + retention_ms, now + 60_000))

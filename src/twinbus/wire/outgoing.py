@@ -34,6 +34,9 @@ def build(
     subject: str | None = None,
     correlation_id: str | None = None,
     content_type: str | None = None,
+    to: str | None = None,
+    reply_to: str | None = None,
+    reply_to_session_id: str | None = None,
     ttl_ms: int | None = None,
     due_at_ms: int | None = None,
     partition_key: str | None = None,
@@ -51,8 +54,9 @@ def build(
     if annotations:
         count = 2 * ((due_at_ms is not None) + (partition_key is not None))
         parts.append(map_section(MESSAGE_ANNOTATIONS, count, annotations))
-    fields: list[Any] = [message_id, None, None, subject, None, correlation_id]
+    fields: list[Any] = [message_id, None, to, subject, reply_to, correlation_id]
     fields += [Symbol(content_type) if content_type is not None else None, None, None, None, session_id]
+    fields += [None, reply_to_session_id]
     while fields and fields[-1] is None:
         fields.pop()
     if fields:

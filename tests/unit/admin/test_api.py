@@ -55,6 +55,8 @@ class Process:
     test_clock: FakeClock | None = None
     resets: int = 0
     caught_up: int = 0
+    exports: int = 0
+    disturber: None = None  # Faults on purpose have tests of their own.
 
     def describe(self) -> dict[str, str]:
         return {"version": "1.2.3", "datacenter": "north"}
@@ -64,6 +66,13 @@ class Process:
 
     async def catch_up(self) -> None:
         self.caught_up += 1
+
+    async def export_journal(self) -> dict[str, Any]:
+        self.exports += 1
+        return await self.describe_journal()
+
+    async def describe_journal(self) -> dict[str, Any]:
+        return {"export": True, "files": self.exports}
 
 
 @dataclass
@@ -203,6 +212,15 @@ class TestMessages:
         status, document = await door.api("POST", path, body)
         assert status == 400
         assert words in document["error"]["message"]
+
+
+class TestJournal:
+    async def test_it_tells_how_far_it_is_in_files(self, door: ApiDoor) -> None:
+        assert await door.api("GET", "journal") == (200, {"export": True, "files": 0})
+
+    async def test_it_is_exported_when_somebody_asks(self, door: ApiDoor) -> None:
+        assert await door.api("POST", "journal/export") == (200, {"export": True, "files": 1})
+        assert door.process.exports == 1
 
 
 class TestReset:

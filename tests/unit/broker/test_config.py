@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import pytest
 
 from twinbus.broker.config import ConfigError, from_file
-from twinbus.broker.settings import NamespaceSettings, Settings, SettingsError
+from twinbus.broker.settings import JournalSettings, NamespaceSettings, Settings, SettingsError
 from twinbus.model.entity import EntityStatus, QueueDescription
 from twinbus.model.limits import UNLIMITED_MS
 from twinbus.rules.description import CorrelationFilter, RuleDescription, SqlAction, SqlFilter
@@ -75,6 +75,38 @@ class TestToml:
                 )
             ],
         )
+
+    def test_how_the_journal_becomes_files(self, tmp_path: Path) -> None:
+        [namespace] = toml(
+            tmp_path,
+            """
+            [journal]
+            export = true
+            directory = "files"
+            rows = 5
+            interval = "PT10S"
+            keep_in_store = "PT1H"
+            keep_in_store_megabytes = 1
+            keep_files = "P1D"
+            keep_files_megabytes = 2
+            """,
+        ).namespaces
+        assert namespace.journal == JournalSettings(
+            export=True,
+            directory=Path("files"),
+            rows=5,
+            interval_ms=10_000,
+            keep_in_store_ms=3_600_000,
+            keep_in_store_mb=1,
+            keep_files_ms=86_400_000,
+            keep_files_mb=2,
+        )
+        assert namespace.journal_directory == Path("files")
+        assert (namespace.journal.keep_in_store_bytes, namespace.journal.keep_files_bytes) == (1 << 20, 2 << 20)
+
+    def test_an_interval_of_nothing_is_refused_with_its_line(self, tmp_path: Path) -> None:
+        with pytest.raises(ConfigError, match=r":1: .*interval of the journal"):
+            toml(tmp_path, 'journal = { export = true, interval = "PT0S" }')
 
     def test_queues_are_described_in_the_words_of_service_bus(self, tmp_path: Path) -> None:
         settings = toml(
@@ -471,6 +503,8 @@ class TestSeveralNamespaces:
             data = "somewhere"
             stores = 2
             datacenter = "north"
+            [journal]
+            export = true
 
             [[namespaces]]
             name = "east"
@@ -483,6 +517,8 @@ class TestSeveralNamespaces:
             data = "elsewhere"
             datacenter = "south"
             stores = 1
+            [namespaces.journal]
+            directory = "kept"
             [[namespaces.queues]]
             Name = "orders"
             LockDuration = "PT5S"
@@ -493,6 +529,8 @@ class TestSeveralNamespaces:
         ).namespaces
         assert (east.data, east.stores, east.datacenter) == (Path("somewhere/east"), 2, "north")
         assert (west.data, west.stores, west.datacenter) == (Path("elsewhere"), 1, "south")
+        assert (east.journal.export, east.journal_directory) == (True, Path("somewhere/east/journal"))
+        assert (west.journal.export, west.journal_directory) == (False, Path("kept"))
         assert [queue.lock_duration_ms for queue in (*east.queues, *west.queues)] == [30_000, 5_000]
         assert ([policy.name for policy in east.policies], [policy.name for policy in west.policies]) == (
             [],

@@ -16,6 +16,7 @@ from twinbus.model import limits
 from twinbus.model.address import SubQueue
 from twinbus.model.entity import QueueDescription
 from twinbus.model.errors import BusError, Fault
+from twinbus.model.hybrid import HybridConnectionDescription
 from twinbus.model.message import Origin
 from twinbus.model.security import AuthorizationRule, Rights
 from twinbus.store.commands import (
@@ -25,7 +26,9 @@ from twinbus.store.commands import (
     Create,
     Drop,
     DropLocks,
+    EntityName,
     Hints,
+    Introduce,
     Note,
     Record,
 )
@@ -389,6 +392,41 @@ class TestNotes:
         ]
         namespace.flush_notes()
         assert [store.commands for store in stores] == [[]] * 4
+
+    async def test_what_concerns_no_entity_goes_to_the_first_store(
+        self, namespace: Namespace, stores: list[Any]
+    ) -> None:
+        namespace.note_connection("disconnect", "1500", ORIGIN)
+        namespace.flush_notes()
+        assert stores[0].take(Record).notes == [Note("disconnect", 0, "1500", connection="connection-1")]
+
+
+class TestNames:
+    """What the journal's readers call an entity is kept by the store that journals it."""
+
+    async def test_an_entity_is_made_with_its_name(self, namespace: Namespace, stores: list[Any]) -> None:
+        await namespace.create_queue(described("Orders"))
+        assert stores[0].take(Create).name == EntityName("Orders", "queue")
+
+    async def test_a_store_is_told_the_names_of_what_it_has(self, namespace: Namespace, stores: list[Any]) -> None:
+        queue = await namespace.create_queue(described("orders"))
+        stores[0].commands.clear()
+        for index in range(4):
+            namespace.introduce(index)
+        assert stores[0].take(Introduce).names == {queue.id: EntityName("orders", "queue")}
+        assert [store.commands for store in stores[1:]] == [[]] * 3
+
+    async def test_a_hybrid_connection_is_named_with_its_first_note_and_forgotten_with_it(
+        self, namespace: Namespace, stores: list[Any]
+    ) -> None:
+        hybrid = await namespace.hybrids.create(HybridConnectionDescription(name="relayed"))
+        store = stores[hybrid.store_index]
+        for _ in range(2):
+            namespace.note_relayed(hybrid, "relay_listen", "ok", ORIGIN, tracking_id="t")
+        assert [command.names for command in store.all(Introduce)] == [{hybrid.id: EntityName("relayed", "hybrid")}]
+        store.commands.clear()
+        await namespace.hybrids.delete("relayed")
+        assert store.take(Introduce).gone == [hybrid.id]
 
 
 def test_a_connection_that_broke_off_loses_its_locks_in_every_store(namespace: Namespace, stores: list[Any]) -> None:

@@ -14,6 +14,7 @@ from twinbus.amqp.connection import Connection
 from twinbus.amqp.handshake import Role
 from twinbus.amqp.settings import Settings
 from twinbus.gateway.connection import ClientConnection
+from twinbus.model.disturbance import Suffering
 
 
 class Wire:
@@ -50,7 +51,11 @@ async def opened(
     sockets: tuple[socket.socket, socket.socket], dropped: list[int]
 ) -> tuple[ClientConnection, Connection]:
     """A connection up to both opens, and the client's core at its other end."""
-    namespace = SimpleNamespace(drop_locks=lambda number, origin: dropped.append(number))
+    namespace = SimpleNamespace(
+        drop_locks=lambda number, origin: dropped.append(number),
+        note_connection=lambda operation, outcome, origin: None,
+        suffering=Suffering(),
+    )
     clock = SimpleNamespace(now_ms=lambda: 0)
     context = SimpleNamespace(namespace=namespace, clock=clock, next_number=lambda: 7, counters=Counter())
     gateway: Any = SimpleNamespace(

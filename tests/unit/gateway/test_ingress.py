@@ -13,6 +13,7 @@ from twinbus.entities.fragments import fragments_of
 from twinbus.entities.partitioned import PartitionedQueue
 from twinbus.entities.partitions import FRAGMENTS, fragment_of
 from twinbus.gateway.ingress import Ingress
+from twinbus.model.disturbance import Suffering
 from twinbus.model.entity import QueueDescription
 from twinbus.model.errors import BusError, Fault
 from twinbus.store.commands import Command, Send
@@ -54,6 +55,7 @@ class Sender:
             clock=SimpleNamespace(now_ms=lambda: 0),
             new_id=lambda: "0" * 32,
             counters=Counter(),
+            namespace=SimpleNamespace(suffering=Suffering()),
             refusal=lambda error, path, doing: error,
         )
         self.counters = context.counters

@@ -120,6 +120,39 @@ DELETE FROM duplicate WHERE (queue, message_id) IN
 DELETE FROM session_state WHERE (queue, session) IN
  (SELECT queue, session FROM session_state WHERE queue = %s LIMIT %s)""",
     statements.FORGET_QUEUE: "DELETE FROM entity WHERE id * 4 = %s",
+    statements.DROPPED: _states("m.queue = %(queue)s ORDER BY m.seq LIMIT %(limit)s"),
+    statements.NAME_ENTITIES: """
+INSERT INTO name (entity, path, kind, fragment)
+SELECT (v ->> 0)::bigint, v ->> 1, v ->> 2, (v ->> 3)::int FROM json_array_elements(%(names)s::json) AS v
+    ON CONFLICT DO NOTHING""",
+    statements.ENTITIES_GONE: """
+UPDATE name SET gone_at = %(now_ms)s WHERE gone_at IS NULL
+   AND entity IN (SELECT n::bigint FROM json_array_elements_text(%(gone)s::json) AS n)""",
+    statements.FORGET_NAMES: """
+DELETE FROM name
+ WHERE gone_at < %(before_ms)s AND gone_at < (SELECT min(at_ms) FROM journal) - %(late_ms)s""",
+    # Nobody else can have begun at the same row, whatever this transaction sees of the others.
+    statements.CLOSE_RANGE: """
+INSERT INTO export (writer, first, last, from_ms, to_ms, bytes)
+SELECT %(writer)s, %(first)s, %(last)s, %(from_ms)s, %(to_ms)s, %(bytes)s
+ WHERE NOT EXISTS (SELECT 1 FROM export WHERE writer = %(writer)s AND last >= %(first)s) ON CONFLICT DO NOTHING""",
+    statements.FINISH_RANGE: """
+UPDATE export SET state = 1 WHERE writer = %(writer)s AND first = %(first)s AND state = 0""",
+    statements.OLDEST_EXPORT: """
+SELECT writer, first, last, to_ms, (SELECT sum(bytes)::bigint FROM export WHERE state = 1)
+  FROM export WHERE state = 1 ORDER BY to_ms LIMIT 1""",
+    # The newest row of a writer stays while the writer is there.
+    statements.TRIM_JOURNAL: """
+DELETE FROM journal WHERE writer = %(writer)s AND id IN
+ (SELECT j.id FROM journal AS j
+   WHERE j.writer = %(writer)s AND j.id <= %(last)s
+     AND (NOT EXISTS (SELECT 1 FROM gateway AS g WHERE g.number = j.writer)
+          OR j.id < (SELECT max(n.id) FROM journal AS n WHERE n.writer = %(writer)s))
+   ORDER BY j.id LIMIT %(limit)s)""",
+    statements.TRIMMED: "UPDATE export SET state = 2 WHERE writer = %(writer)s AND first = %(first)s",
+    statements.FORGET_RANGES: """
+DELETE FROM export WHERE writer = %(writer)s AND state = 2
+   AND first < (SELECT max(first) FROM export WHERE writer = %(writer)s)""",
 }
 
 # The commit's own clock, and the rows that rule its entities.
@@ -264,9 +297,11 @@ UPDATE entity AS e SET counts = n.counts::bigint[], changes = e.changes + n.chan
   FROM ROWS FROM (unnest(%s::bigint[]), json_array_elements_text(%s::json), unnest(%s::bigint[]))
        AS n(id, counts, changed)
  WHERE e.id = n.id"""
+# A gateway that was away for so long that all its rows are in files goes on behind them.
 JOURNAL: LiteralString = """
 INSERT INTO journal (writer, id, at_ms, ops)
-SELECT w.writer, coalesce((SELECT max(id) FROM journal WHERE writer = w.writer), 0) + 1, %s, %s
+SELECT w.writer, coalesce((SELECT max(id) FROM journal WHERE writer = w.writer),
+                          (SELECT max(last) FROM export WHERE writer = w.writer), 0) + 1, %s, %s
   FROM (SELECT %s::bigint AS writer) AS w"""
 JOURNAL_AFTER: LiteralString = "SELECT id, at_ms, ops FROM journal WHERE writer = %s AND id > %s ORDER BY id LIMIT %s"
 WRITERS: LiteralString = """

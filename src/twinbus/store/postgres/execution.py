@@ -18,6 +18,8 @@ from twinbus.store import (
     lifecycle,
     pinging,
     publishing,
+    range_commands,
+    ranges,
     reading,
     removing,
     sending,
@@ -44,6 +46,10 @@ _CHANGES: dict[type[Command], Callable[[Any, Any], None]] = {
     commands.DeleteBatch: removing.delete_batch,
     commands.Forget: transferring.forget,
     commands.Ping: pinging.ping,
+    commands.Introduce: lifecycle.introduce,
+    range_commands.CloseRange: ranges.close,
+    range_commands.FinishRange: ranges.finish,
+    range_commands.Trim: ranges.trim,
     commands.AcceptSession: sessions.accept,
     commands.RenewSession: sessions.renew,
     commands.ReleaseSession: sessions.release,
@@ -64,6 +70,9 @@ _UNSYNCED = (
     commands.AcceptSession,
     commands.RenewSession,
     commands.Sweep,
+    commands.Introduce,
+    range_commands.FinishRange,
+    range_commands.Trim,
     *_READS,
 )
 
@@ -74,7 +83,7 @@ class Setting(NamedTuple):
     schema: str
     gateway: int
     locks: GatewayTokens
-    retention_ms: int
+    retention_ms: int | None  # None: whoever exports the journal trims it.
 
 
 class Done(NamedTuple):
@@ -259,6 +268,8 @@ def create(work: PostgresWork, command: commands.Create) -> None:
     work.run([(dialect.CREATE_ENTITY, (entity_id, lifecycle.settings_text(command.settings), counts))])
     work.memory.add(entity)
     work.counts[entity_id] = counts
+    if command.name is not None:
+        lifecycle.name(work, {entity_id: command.name})
 
 
 def drop(work: PostgresWork, command: commands.Drop) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from twinbus.sql.postgres import Row, integers
-from twinbus.store import commands
+from twinbus.store import commands, range_commands
 from twinbus.store.commands import Command, Publish, Send
 from twinbus.store.lifecycle import settings_of
 from twinbus.store.postgres import dialect
@@ -27,7 +27,16 @@ _IN_SESSION = (
 )
 _WITH_SESSION_LOCKS = (commands.AcceptSession, commands.ReleaseSession)
 _READS = (commands.Peek, commands.Inspect, commands.Count, commands.GetSessionState, commands.ListSessions)
-_OF_NO_QUEUE = (commands.DropLocks, commands.Sweep, commands.Record, commands.Forget)
+_OF_NO_QUEUE = (
+    commands.DropLocks,
+    commands.Sweep,
+    commands.Record,
+    commands.Forget,
+    commands.Introduce,
+    range_commands.CloseRange,
+    range_commands.FinishRange,
+    range_commands.Trim,
+)
 
 
 class Needs:

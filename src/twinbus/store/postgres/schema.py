@@ -12,10 +12,24 @@ from psycopg import sql
 from twinbus.model.errors import BusError, Fault
 from twinbus.sql.postgres import Connection
 
-VERSION = 1
+VERSION = 2
 
 # A sub-queue's counters in an entity's row, in this order; there are three sub-queues.
 COUNTERS = ("next_seq", "active", "deferred", "scheduled", "damaged", "bytes", "head")
+
+# What entities are called, for as long as the journal may speak of them; and the ranges of the journal that are in
+# files. A range's state: 0 its file is being written, 1 the file is there, 2 the rows are here no more.
+_EXPORT: tuple[LiteralString, ...] = (
+    """CREATE TABLE name (
+        entity bigint PRIMARY KEY, path text NOT NULL, kind text NOT NULL, fragment int NOT NULL, gone_at bigint
+    )""",
+    """CREATE TABLE export (
+        writer bigint NOT NULL, first bigint NOT NULL, last bigint NOT NULL, from_ms bigint NOT NULL,
+        to_ms bigint NOT NULL, bytes bigint NOT NULL, state int NOT NULL DEFAULT 0, PRIMARY KEY (writer, first)
+    )""",
+    "CREATE INDEX export_age ON export (to_ms, bytes) WHERE state = 1",
+    "CREATE UNIQUE INDEX export_open ON export (writer) WHERE state = 0",
+)
 
 TABLES: tuple[LiteralString, ...] = (
     "CREATE TABLE meta (key text PRIMARY KEY, value text NOT NULL)",
@@ -101,10 +115,11 @@ TABLES: tuple[LiteralString, ...] = (
         number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
         seen_at timestamptz NOT NULL DEFAULT clock_timestamp()
     )""",
+    *_EXPORT,
 )
 
 # What makes a schema of one version one of the next.
-MIGRATIONS: dict[int, tuple[LiteralString, ...]] = {}
+MIGRATIONS: dict[int, tuple[LiteralString, ...]] = {1: _EXPORT}
 
 
 def prepare(connection: Connection, schema: str) -> None:

@@ -60,7 +60,7 @@ class PostgresStore:
         number: int = 0,
         clock_offset_ms: Callable[[], int] | None = None,
         poll_ms: int = POLL_MS,
-        journal_retention_ms: int = JOURNAL_RETENTION_MS,
+        journal_retention_ms: int | None = JOURNAL_RETENTION_MS,
     ) -> None:
         if len(schema_name.encode()) > LONGEST_NAME:
             raise BusError(Fault.ARGUMENT, f"The schema name {schema_name} has more than {LONGEST_NAME} bytes.")

@@ -15,6 +15,7 @@ from twinbus.store.postgres import dialect
 from twinbus.store.postgres.dialect import UNLOCKED
 from twinbus.store.postgres.loading import Loader, names_of
 from twinbus.store.postgres.work import PostgresWork
+from twinbus.store.ranges import forget_names
 from twinbus.store.sessions import end
 from twinbus.store.settling import end_locks
 from twinbus.store.transferring import REMEMBERED_MS
@@ -65,8 +66,8 @@ def due_entities(work: PostgresWork, schema: str, housekeeping: bool) -> set[int
     return {row[0] for row in rows}
 
 
-def sweep(work: PostgresWork, command: Sweep, loader: Loader, retention_ms: int, housekeeping: bool) -> None:
-    """One chunk of everything that is due."""
+def sweep(work: PostgresWork, command: Sweep, loader: Loader, retention_ms: int | None, housekeeping: bool) -> None:
+    """One chunk of everything that is due. Without a retention, whoever exports the journal trims it."""
     if not work.swept:
         return
     more = False
@@ -81,8 +82,10 @@ def sweep(work: PostgresWork, command: Sweep, loader: Loader, retention_ms: int,
     if housekeeping:
         more |= sweeping.duplicates(work)
         more |= sweeping.transfers(work)
-        [gone] = work.run([(OLD_JOURNAL, (work.now_ms - retention_ms, sweeping.CHUNK))])
-        more |= len(gone) == sweeping.CHUNK
+        if retention_ms is not None:
+            [gone] = work.run([(OLD_JOURNAL, (work.now_ms - retention_ms, sweeping.CHUNK))])
+            more |= len(gone) == sweeping.CHUNK
+            forget_names(work, work.now_ms - retention_ms)
     command.result = more
     work.flush()
     if more:
@@ -94,7 +97,7 @@ def sweep(work: PostgresWork, command: Sweep, loader: Loader, retention_ms: int,
         [[(transfer_ms, journal_ms)]] = work.run([(OLDEST, ())])
         if transfer_ms is not None:
             work.memory.due(max(transfer_ms + REMEMBERED_MS, work.now_ms + 1))
-        if journal_ms is not None:
+        if journal_ms is not None and retention_ms is not None:
             work.memory.due(max(journal_ms + retention_ms, work.now_ms + 60_000))
 
 
