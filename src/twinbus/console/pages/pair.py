@@ -1,0 +1,169 @@
+"""The Pair page: one picture of both namespaces, the clients, the backlog and the syphon, and where every message is.
+
+Shows what the watch in `console.pair` last saw, with its age; it waits for nobody.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+
+from twinbus.console.asking import Document
+from twinbus.console.html import Child, Markup, el, join
+from twinbus.console.layout import Content
+from twinbus.console.pages.picture import draw, timeline
+from twinbus.console.pair import PairWatch, clients_of, diverting, waiting_in
+from twinbus.console.shapes import NONE, clock, lasting, link, mark, notice, num, number, size, table, tile
+from twinbus.console.visit import Visit
+
+KINDS = {"normal": "good", "draining": "warn", "suspect": "warn", "unprotected": "warn"}
+
+
+async def page(visit: Visit) -> Content:
+    """The whole page."""
+    if visit.pair is None:
+        words = "This console knows of no pair: start the broker with --console-pair, or use `twinbus up`."
+        return Content("Pair", join(el("h1", "Pair"), notice("plain", words)), status=404)
+    parts = await live(visit)
+    main = join(el("h1", "Pair", class_="unseen"), [el("div", part, id=name) for name, part in parts.items()])
+    return Content("Pair", main, "pair")
+
+
+async def live(visit: Visit) -> Mapping[str, Markup]:
+    """What changes by itself: everything."""
+    watch = visit.pair
+    if watch is None:
+        return {}
+    clients = clients_of(watch.primary, watch.secondary)
+    return {
+        "standing": _standing(watch, clients),
+        "picture": draw(watch, clients),
+        "where": _where(watch, clients),
+        "times": _times(watch),
+        "backlog": _backlog(watch, visit.session.namespace),
+        "clients": _clients(clients),
+        "events": _events(watch),
+    }
+
+
+def _standing(watch: PairWatch, clients: Sequence[Document]) -> Markup:
+    standing = watch.standing
+    age = time.time() - standing.since_s
+    said = [
+        f"What is shown of the {watched.side.role} is {lasting(time.time() - watched.look.at_s)} old."
+        for watched in (watch.primary, watch.secondary)
+        if not watched.is_up and watched.look is not None
+    ]
+    return el(
+        "div",
+        mark(f"{KINDS.get(standing.state, 'bad')} huge", standing.state),
+        el("span", f"for {lasting(age)}", class_="faint") if standing.since_s else None,
+        el("p", standing.why, " ", standing.next, " ", " ".join(said)),
+        class_=f"standing {KINDS.get(standing.state, 'bad')}",
+        role="status",
+    )
+
+
+def _where(watch: PairWatch, clients: Sequence[Document]) -> Markup:
+    """Where the messages are: each is counted in one place."""
+    primary = watch.primary.look.sums if watch.primary.look is not None else None
+    backlog = watch.secondary.look.backlog if watch.secondary.look is not None else []
+    waiting = waiting_in(backlog)
+    dead_there = sum(queue["dead_letter"] for queue in backlog)
+    held = primary["active"] + primary["scheduled"] + primary["deferred"] if primary else None
+    dead = primary["dead_letter"] + primary["transfer_dead_letter"] if primary else None
+    diverted = sum(record["state"]["diverted"] for record in clients)
+    places: list[tuple[str, object, str]] = [
+        ("in the primary", held, ""),
+        ("of them locked", primary["locked"] if primary else None, "faint"),
+        ("in the backlog", waiting, "warn" if waiting else ""),
+        ("dead in the primary", dead, "dead" if dead else ""),
+        ("dead in the backlog", dead_there, "dead" if dead_there else ""),
+        ("diverted, as clients last said", diverted, "faint"),
+    ]
+    return el(
+        "div",
+        [
+            tile(label, number(value) if value is not None else "not known", class_=kind)
+            for label, value, kind in places
+        ],
+        class_="tiles",
+    )
+
+
+def _times(watch: PairWatch) -> Markup:
+    return el("section", el("h2", "Lately"), timeline(watch.standing.points))
+
+
+def _backlog(watch: PairWatch, namespace: str) -> Markup:
+    look = watch.secondary.look
+    if look is None or not look.backlog:
+        return el("section", el("h2", "Backlog"), el("p", "There are no backlog queues.", class_="faint"))
+    is_here = watch.half(namespace) is watch.secondary
+    rows = []
+    for queue in look.backlog:
+        name: Child = queue["name"]
+        if is_here:
+            name = el("a", name, href=link("messages", entity=queue["name"]))
+        rows.append(
+            (
+                name,
+                num(number(queue["active"] + queue["deferred"] + queue["scheduled"])),
+                num(number(queue["locked"])),
+                num(number(queue["dead_letter"]), class_="dead" if queue["dead_letter"] else "none"),
+                num(size(queue["bytes"])),
+            )
+        )
+    heads = (
+        "Queue",
+        *(el("th", word, scope="col", class_="num") for word in ("Waiting", "Locked", "Dead", "Size")),
+    )
+    oldest = f"the oldest message is {lasting(look.oldest_s)} old" if look.oldest_s is not None else "empty"
+    return el("section", el("h2", "Backlog ", el("small", oldest)), table(heads, rows))
+
+
+def _clients(clients: Sequence[Document]) -> Markup:
+    if not clients:
+        words = "Nobody says that it is alive. Paired clients and syphons do so by themselves."
+        return el("section", el("h2", "Clients"), el("p", words, class_="faint"))
+    away = {record["id"] for record in diverting(list(clients))}
+    rows = []
+    for record in clients:
+        state = record["state"]
+        ill = state["ill"]
+        words = ", ".join(f"{name} {how}" for name, how in list(ill.items())[:3])
+        more = state["ill_count"] - 3
+        syphon = state["syphon"] or {}
+        kind, word = "good", "well"
+        if record["id"] in away:
+            kind, word = "bad", "diverts"
+        elif ill:
+            kind, word = "warn", "suspects"
+        elif syphon.get("problem"):
+            kind, word = "warn", "had a problem"
+        shown = mark(kind, word)
+        rows.append(
+            (
+                str(record["kind"]).replace("-", " "),
+                f"{record['host']}, process {record['process']}",
+                join(shown, " ", words, f" and {more} more" if more > 0 else ""),
+                num(number(state["diverted"]) if record["kind"] == "paired-client" else NONE),
+                num(number(state["pings"]) if record["kind"] == "paired-client" else NONE),
+                num(number(syphon["moved"]) if syphon else NONE),
+                el("td", syphon.get("problem") or "", class_="words"),
+                clock(record["seen_at"]),
+            )
+        )
+    words_of = ("Diverted", "Pings", "Brought home")
+    heads = (
+        "Kind", "Where", "State", *(el("th", word, scope="col", class_="num") for word in words_of), "Problem", "Seen",
+    )  # fmt: skip
+    return el("section", el("h2", "Clients and syphons"), table(heads, rows))
+
+
+def _events(watch: PairWatch) -> Markup:
+    events = list(reversed(watch.standing.events))[:12]
+    words = "Nothing changed since this console began to watch." if not events else None
+    rows = [(clock(event.at_s), mark(KINDS.get(event.kind, "bad"), event.kind), event.words) for event in events]
+    listed = table(("When", "State", "What"), rows) if rows else el("p", words, class_="faint")
+    return el("section", el("h2", "Seen by this console"), listed)

@@ -1,0 +1,104 @@
+"""The console of the secondary while the primary is gone: it waits for nobody, and says where things stand."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from azure.servicebus import ServiceBusMessage
+from azure.servicebus.exceptions import ServiceBusError
+
+from console.conftest import Scene, appears, make_pair
+from support.broker import BrokerProcess
+from support.pair_scene import QUICK
+from twinbus.pair.aio import PairedServiceBusClient, SendAvailabilityOptions
+
+pytestmark = [
+    pytest.mark.asyncio(loop_scope="module"),
+    # The client leaves sockets open when a connection broke off under it.
+    pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+
+@pytest.fixture(scope="module")
+def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[BrokerProcess, BrokerProcess]]:
+    """A pair that may be broken."""
+    primary, secondary = make_pair(tmp_path_factory.mktemp("outage"))
+    with primary, secondary:
+        primary.create_queue("known-before")
+        secondary.create_queue("contoso/x-servicebus-transfer/0")
+        yield primary, secondary
+
+
+async def test_no_page_waits_for_a_primary_that_is_gone(scene: Scene) -> None:
+    async with scene.visitor("pair", broker=scene.secondary) as opened:
+        page = opened.page
+        await appears(page, ".standing", "primary, and the backlog")
+        scene.primary.kill()
+        await appears(page, ".standing", "does not answer")
+        for address in ("pair", "entities", "entities?side=both", "messages", "system"):
+            began = time.monotonic()
+            answer = await page.request.get(scene.url(address, scene.secondary))
+            assert answer.status == 200
+            assert time.monotonic() - began < 2, address  # At most 0.3 s for the dead, the rest for a busy machine.
+        await page.goto(scene.url("entities?side=both", scene.secondary))
+        assert "'contoso' does not answer" in await page.inner_text(".notice")
+        assert "known-before" in await page.inner_text("tbody")
+        assert await page.inner_text("#pair-mark") == "failing"
+    scene.primary.start()
+
+
+async def test_a_whole_outage_is_watched(scene: Scene) -> None:
+    """With a real paired client that sends, diverts, and brings its own messages home."""
+    queue, sent = scene.primary.create_queue("orders"), 0
+    client = PairedServiceBusClient.from_connection_strings(
+        scene.primary.connection_string(),
+        scene.secondary.connection_string(),
+        SendAvailabilityOptions(**QUICK, enable_syphon=True),
+        primary_name="contoso",
+    )
+
+    async def send(sender: Any) -> bool:
+        nonlocal sent
+        try:
+            await sender.send_messages(ServiceBusMessage(f"order {sent}", message_id=f"order-{sent}"))
+        except ServiceBusError:
+            return False
+        sent += 1
+        return True
+
+    async with (
+        client,
+        client.get_queue_sender(queue) as sender,
+        scene.visitor("pair", broker=scene.secondary) as opened,
+    ):
+        page = opened.page
+        assert await send(sender)
+        await appears(page, ".standing", "Normal")
+        await appears(page, "svg.picture", "1 paired alive")
+        scene.primary.kill()
+        while client.status().diverted < 3:
+            await send(sender)
+        await appears(page, ".standing", "Diverted")
+        await appears(page, "svg.picture", "1 divert now")
+        await appears(page, "svg.picture", "backlog 3")
+        assert "does not answer" in (await page.text_content("svg.picture") or "")
+        scene.primary.start()
+        await appears(page, ".standing", "Normal")
+        await appears(page, "svg.picture", "3 brought home")
+        assert "diverted" in await page.inner_text("#events")
+    assert scene.primary.count(queue) == sent
+
+
+async def test_a_namespace_that_is_down_on_purpose_still_has_a_console_that_can_lift_it(scene: Scene) -> None:
+    async with scene.visitor("system") as opened:
+        page = opened.page
+        await page.select_option("[name=fault]", "namespace-down")
+        await page.fill("[name=confirm]", "contoso")
+        await page.click("text=Begin")
+        assert "namespace-down" in await page.inner_text("main")
+        await page.click("text=Lift")
+        await page.wait_for_selector("text=Messaging stores")
