@@ -18,13 +18,14 @@ COMPAT = ROOT / "tests" / "compat"
 PAGE = ROOT / "docs" / "compatibility.md"
 
 PYTHON, JAVASCRIPT, AMQP, HTTP, OURS = "azure-servicebus", "@azure/service-bus", "any AMQP 1.0", "HTTP", "twinbus"
-HYBRID = "hyco-https, hyco-ws"
-CLIENTS = (PYTHON, JAVASCRIPT, AMQP, HTTP, HYBRID, OURS)
+HYBRID, BROWSER = "hyco-https, hyco-ws", "Chromium"
+CLIENTS = (PYTHON, JAVASCRIPT, AMQP, HTTP, HYBRID, BROWSER, OURS)
 # Whose behaviour a module judges, by a word of its name; the official Python client's if there is none of these.
 _WORDS = {"javascript": JAVASCRIPT, "proton": AMQP, "rest": HTTP, "cli": OURS, "client": OURS, "config": OURS}
 _WORDS |= {"clients": OURS, "relay": HTTP}
-# One module has two of the words, and means a third client.
-_MODULES = {"test_relay_javascript": HYBRID}
+# These have one of the words, or two, and mean another client.
+_MODULES = {"test_relay_javascript": HYBRID, "test_relay_browser": BROWSER}
+_MODULES["test_relay_streaming"] = OURS
 # Tests about the tests, which show nothing of the broker.
 _OF_THEMSELVES = {"test_every_file_is_run_and_no_name_is_used_twice", "test_node_ends_when_its_tests_do"}
 # One test stands for all those in files of node's own; which file shows what, the module says in this table.
@@ -37,7 +38,7 @@ Made by `make compatibility` from the tests in `tests/compat`: each line is a te
 broker process. What is not here was not tried. The columns are the clients, none of which was changed for it:
 `azure-servicebus` (Python, its blocking and its asynchronous flavour), `@azure/service-bus` (JavaScript), an AMQP 1.0
 client that knows nothing of Service Bus (Apache Qpid Proton), plain HTTP requests and WebSockets, the published clients
-of Hybrid Connections (JavaScript), and our own commands and client libraries.
+of Hybrid Connections (JavaScript), a browser's own WebSocket and fetch, and our own commands and client libraries.
 """
 
 

@@ -9,6 +9,7 @@ import asyncio
 import itertools
 from collections import defaultdict
 from contextlib import suppress
+from typing import Any
 
 from azure.servicebus import NEXT_AVAILABLE_SESSION
 from azure.servicebus.aio import ServiceBusClient
@@ -16,16 +17,22 @@ from azure.servicebus.exceptions import ServiceBusError
 
 from support.pair_scene import Scene
 
+AT_ONCE = 3
+
 
 class SessionReader:
     """Reads a session queue of the primary, past the proxy, for the time of an `async with` block."""
 
-    def __init__(self, scene: Scene, queue: str, by_session: bool = False) -> None:
-        """`by_session` is for ids of other kinds, which are kept under the sessions they come in."""
+    def __init__(self, scene: Scene, queue: str, by_session: bool = False, subscription: str | None = None) -> None:
+        """`by_session` is for ids of other kinds, which are kept under the sessions they come in.
+
+        With a subscription, `queue` is its topic.
+        """
         self._scene = scene
         self._queue = queue
+        self._subscription = subscription
         self._by_session = by_session
-        self._task: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
         self.seen: defaultdict[str, list[int]] = defaultdict(list)
         self.ids: defaultdict[str, list[str]] = defaultdict(list)
         self._copies: set[int | None] = set()
@@ -33,15 +40,16 @@ class SessionReader:
         self.log: list[tuple[str, int | None, str]] = []  # In the order of receiving, with the broker's numbers.
 
     async def __aenter__(self) -> SessionReader:
-        self._task = asyncio.create_task(self._read())
+        # Several, because one stays with its session for as long as that has messages, and others would wait.
+        self._tasks = [asyncio.create_task(self._read()) for _ in range(AT_ONCE)]
         return self
 
     async def __aexit__(self, *args: object) -> None:
-        assert self._task is not None
         self._enough = True
-        while not self._task.done():  # The client may take a cancellation for a failure of its connection.
-            self._task.cancel()
-            await asyncio.wait([self._task], timeout=1)
+        while left := [task for task in self._tasks if not task.done()]:
+            for task in left:  # The client may take a cancellation for a failure of its connection.
+                task.cancel()
+            await asyncio.wait(left, timeout=1)
 
     @property
     def count(self) -> int:
@@ -59,8 +67,11 @@ class SessionReader:
             await asyncio.sleep(0.1)
 
     async def _read_session(self, client: ServiceBusClient) -> None:
-        async with client.get_queue_receiver(
-            self._queue, session_id=NEXT_AVAILABLE_SESSION, max_wait_time=1
+        wanted: dict[str, Any] = {"session_id": NEXT_AVAILABLE_SESSION, "max_wait_time": 1}
+        async with (
+            client.get_queue_receiver(self._queue, **wanted)
+            if self._subscription is None
+            else client.get_subscription_receiver(self._queue, self._subscription, **wanted)
         ) as receiver:
             # One at a time: what arrives between two calls the client gives back, and then has later ones before it.
             while messages := await receiver.receive_messages(1, max_wait_time=0.2):

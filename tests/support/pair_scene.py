@@ -21,6 +21,7 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.exceptions import ServiceBusError
 
+from support.accounts import settle
 from support.broker import BrokerProcess
 from twinbus.drill.history import SendLog, Verdict, judge
 from twinbus.faults.proxy import FaultProxy
@@ -133,6 +134,10 @@ class Scene:
     def verdict(self) -> Verdict:
         """What became of everything."""
         return judge(self.log.path, self.received)
+
+    def settle(self, log: Path | None = None, **expected: Any) -> Verdict:
+        """The account at the end of a test that kills something; another process may have a log of its own."""
+        return settle(log or self.log.path, self.received, **expected)
 
     def backlog(self) -> dict[str, int]:
         """How many messages wait in each backlog queue of this test."""

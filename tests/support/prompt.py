@@ -44,7 +44,6 @@ class Prompt:
         self.environment = {
             **os.environ,
             "TWINBUS_CONNECTION_STRING": connection_string or broker.connection_string(),
-            "TWINBUS_HTTP_PORT": str(broker.http_port),
         }
 
     def __call__(self, *words: str, typed: str | None = None, code: int = 0) -> Done:

@@ -17,6 +17,7 @@ import pytest_asyncio
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import ServiceBusError
 
+from support.accounts import settle
 from support.broker import BrokerProcess
 from twinbus.drill.history import SendLog, Verdict, judge
 from twinbus.faults.proxy import FaultProxy
@@ -24,7 +25,7 @@ from twinbus.pair.aio import Ledger, ReplicatedClient
 from twinbus.pair.replication_sending import Sent
 
 _numbers = itertools.count(1)
-QUICK: dict[str, Any] = {"attempts": 1, "attempt_timeout": 1.0}
+QUICK: dict[str, Any] = {"attempts": 1, "attempt_timeout": 5.0}
 
 
 @dataclass
@@ -40,6 +41,7 @@ class Twins:
     sent: list[Sent] = field(default_factory=list)
     swaps: list[tuple[str, str]] = field(default_factory=list)
     worked: Counter[str] = field(default_factory=Counter)
+    kept: set[str] = field(default_factory=set)  # What an outage shuts in: if it arrives after all, it was recovered.
     _ledgers: list[Ledger] = field(default_factory=list)
 
     @property
@@ -85,7 +87,7 @@ class Twins:
                 self.log.failed(message_id, 0, str(error))
                 took = False
             else:
-                self.log.acknowledged(message_id, 0, False)
+                self.log.acknowledged(message_id, 0, message_id in self.kept)
                 took = True
         return took
 
@@ -104,6 +106,10 @@ class Twins:
     def verdict(self) -> Verdict:
         """What became of everything."""
         return judge(self.log.path, self.worked)
+
+    def settle(self, **expected: Any) -> Verdict:
+        """The account at the end of a test that kills something."""
+        return settle(self.log.path, self.worked, **expected)
 
     def left(self, queue: str) -> tuple[int, int]:
         """How many messages are still in the queue of each namespace."""

@@ -8,7 +8,8 @@ from __future__ import annotations
 import asyncio
 import os
 import ssl
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -17,14 +18,15 @@ import typer
 
 from twinbus.cli.running import PromptError
 from twinbus.client import ClientError, Connection, ConnectionString, connect
+from twinbus.client.doors import http_address, is_usual
 
 if TYPE_CHECKING:
     from twinbus.client.atom import Administration
 
 PORT_VARIABLE = "TWINBUS_HTTP_PORT"
 VARIABLES = ["TWINBUS_CONNECTION_STRING", "AZURE_SERVICEBUS_CONNECTION_STRING"]
-DEVELOPMENT_HTTP_PORT = 5300
 ADMINISTRATION_S = 30.0
+ASKING_S = 5.0
 COMPLETION_S = 2.0
 
 
@@ -68,7 +70,7 @@ HttpPortOption = Annotated[
         envvar=PORT_VARIABLE,
         min=1,
         max=65535,
-        help="Administration port: 5300 at a development broker, else 443.",
+        help="Administration port: by default the one that the broker tells, else 5300, or 443 with TLS.",
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, one object on each line.")]
@@ -88,24 +90,37 @@ class Namespace:
     """Where a namespace is, for messages and for administration, and whom to trust there."""
 
     target: ConnectionString
-    address: str
+    http_address: str | None = None  # As somebody gave it.
     tls: ssl.SSLContext | None = None
 
     def connect(self) -> AbstractAsyncContextManager[Connection]:
         """A connection for messages."""
         return connect(self.target, tls=self.tls)
 
-    def administer(self, timeout_s: float = ADMINISTRATION_S) -> AbstractAsyncContextManager[Administration]:
+    async def address(self) -> str:
+        """Where it is administered. A broker of ours is asked, unless somebody said it."""
+        if self.http_address is not None:
+            return self.http_address
+        port = None
+        if not is_usual(self.target):
+            with suppress(ClientError):  # Whoever cannot be asked may still answer at the usual port.
+                async with connect(self.target, tls=self.tls, timeout_s=ASKING_S) as connection:
+                    port = connection.http_port
+        return http_address(self.target, port)
+
+    @asynccontextmanager
+    async def administer(self, timeout_s: float = ADMINISTRATION_S) -> AsyncIterator[Administration]:
         """The administration, over HTTP."""
         from twinbus.client.atom import administer  # aiohttp takes a quarter of a second, and few commands need it.
 
-        return administer(self.target, self.address, tls=self.tls, timeout_s=timeout_s)
+        async with administer(self.target, await self.address(), tls=self.tls, timeout_s=timeout_s) as administration:
+            yield administration
 
-    def sign(self, path: str, policy: str, key: str, expires_at_s: int) -> tuple[str, str]:
+    async def sign(self, path: str, policy: str, key: str, expires_at_s: int) -> tuple[str, str]:
         """The address of an entity for HTTP, and a token for it."""
         from twinbus.client.atom import address_of, sign
 
-        resource = address_of(self.address, path)
+        resource = address_of(await self.address(), path)
         return resource, sign(resource, policy, key, expires_at_s)
 
     def connection_string(self, policy: str, key: str, entity: str) -> str:
@@ -126,12 +141,7 @@ def namespace(connection_string: str | None, ca: Path | str | None = None, http_
     except ValueError as problem:
         raise PromptError(f"This will not do: {problem}.") from None
     http_port = http_port or int(os.environ.get(PORT_VARIABLE) or 0) or None
-    host = f"[{target.host}]" if ":" in target.host else target.host
-    if target.tls:
-        address = f"https://{host}:{http_port}" if http_port else f"https://{host}"
-    else:
-        address = f"http://{host}:{http_port or DEVELOPMENT_HTTP_PORT}"
-    return Namespace(target, address, trusting(ca))
+    return Namespace(target, http_address(target, http_port) if http_port else None, trusting(ca))
 
 
 def trusting(ca: Path | str | None) -> ssl.SSLContext | None:

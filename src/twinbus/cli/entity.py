@@ -9,6 +9,7 @@ from __future__ import annotations
 import json as json_format
 import sys
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -39,6 +40,7 @@ from twinbus.model.topic import SubscriptionDescription, TopicDescription
 
 if TYPE_CHECKING:
     from twinbus.client.atom import Administration
+    from twinbus.pair.replication import Names
 
 EXISTS = "com.microsoft:entity-already-exists"
 
@@ -150,29 +152,52 @@ async def create(
 ) -> None:
     """Create a queue, a topic, a subscription or a rule."""
     output = Output(json)
-    places = [namespace(connection_string, ca, http_port)] if pair is None else await both(pair)
+    names: Names | None = None
+    if pair is None:
+        places = [namespace(connection_string, ca, http_port)]
+    else:
+        places, names = await both(pair)
     if (name is None) == (documents is None):
         raise PromptError("Name what is to be created, or say where it is described with --from.")
     if documents is not None:
         if settings or topic:
             raise PromptError("With --from, all settings come from there.")
         wanted = list(_described(documents))
-        for place in places:
+        for number, place in enumerate(places):
             async with place.administer() as administration:
                 with progress_bar("creating", len(wanted)) as progress:
                     for one in wanted:
-                        await _create(administration, output, one, if_missing)
+                        await _create(administration, output, _renamed(one, names, number), if_missing)
                         progress.advance(progress.task_ids[0])
         return
     address = parse_address(name or "")
     if topic and address.subscription:
         raise PromptError(f"--topic: '{name}' is no name of a topic, but of what is below one.")
-    for place in places:
-        async with finding(place, address.entity), place.administer() as administration:
-            if address.rule:
-                await _create_rule(administration, output, address, settings, if_missing)
+    for number, place in enumerate(places):
+        there = _called(address, names, number)
+        async with finding(place, there.entity), place.administer() as administration:
+            if there.rule:
+                await _create_rule(administration, output, there, settings, if_missing)
             else:
-                await _create(administration, output, _wanted(address, topic, settings), if_missing)
+                await _create(administration, output, _wanted(there, topic, settings), if_missing)
+
+
+def _called(address: Address, names: Names | None, number: int) -> Address:
+    """What is called so in the first namespace of a pair, as it is called in one of them."""
+    if names is None:
+        return address
+    if not address.subscription:
+        return address._replace(entity=names.entity(address.entity, number))
+    topic, subscription = names.subscription(address.entity, address.subscription, number)
+    return address._replace(entity=topic, subscription=subscription)
+
+
+def _renamed(wanted: Wanted, names: Names | None, number: int) -> Wanted:
+    described = wanted.description
+    there = _called(address_of(described), names, number)
+    if isinstance(described, SubscriptionDescription):
+        return wanted._replace(description=replace(described, topic=there.entity, name=there.subscription))
+    return wanted._replace(description=replace(described, name=there.entity))
 
 
 def _wanted(address: Address, topic: bool, settings: Mapping[str, Any]) -> Wanted:

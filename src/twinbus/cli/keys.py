@@ -187,7 +187,7 @@ async def sign_token(
     if policy is None or key is None:
         raise PromptError("The connection string has a signature and no key: it signs nothing else.")
     expires_at_s = int(time.time()) + (HOUR_MS if duration is None else duration) // 1000
-    resource, token = place.sign(parse_address(entity).path, policy, key, expires_at_s)
+    resource, token = await place.sign(parse_address(entity).path, policy, key, expires_at_s)
     output = Output(json)
     if json:
         told = {"token": token, "resource": resource, "policy": policy, "expires_at": iso(expires_at_s * 1000)}

@@ -84,7 +84,7 @@ async def export(where: WhereArgument, scope: ScopeOption = None) -> None:
     output = Output(True)
     with _readable(where):
         for record in _records(where, scope):
-            output.record(_document(record))
+            output.record(record.document())
 
 
 @ledger.command("trim")
@@ -130,7 +130,7 @@ def _readable(where: str) -> Iterator[None]:
 
 def _show_one(output: Output, record: Record) -> None:
     if output.as_json:
-        output.record(_document(record))
+        output.record(record.document())
         return
     output.facts(
         {
@@ -142,18 +142,6 @@ def _show_one(output: Output, record: Record) -> None:
             "suppressed": f"{record.suppressed:,}",
         }
     )
-
-
-def _document(record: Record) -> dict[str, object]:
-    return {
-        "scope": record.scope,
-        "tag": record.tag,
-        "state": _state(record),
-        "namespace": record.namespace,
-        "sequence_number": record.sequence_number,
-        "at": iso(record.at_ms),
-        "suppressed": record.suppressed,
-    }
 
 
 def _state(record: Record) -> str:

@@ -6,6 +6,7 @@ Both are done by `twinbus.pair`; here they are started and shown.
 from __future__ import annotations
 
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -32,13 +33,18 @@ async def create(
     json: JsonOption = False,
 ) -> None:
     """Make the backlog queues that are missing in the secondary; those that are there stay as they are."""
-    from twinbus.pair import pairing  # The SDK takes half a second, and few commands need it.
+    from twinbus.pair import ordered_queues, pairing  # The SDK takes half a second, and few commands need it.
     from twinbus.pair.errors import PairingError
 
     description = described(pair, primary, secondary)
     first, second = description.halves()
     try:
-        paired = await pairing.pair(first, second, description.options.backlog_queue_count, description.primary.name)
+        count = description.options.backlog_queue_count
+        paired = await pairing.pair(first, second, count, description.primary.name)
+        if description.options.ordered:
+            before = await ordered_queues.found(second, paired.primary)
+            paired.queues += await ordered_queues.have(second, paired.primary, count)
+            paired.created += [queue for queue in paired.queues if "-ordered/" in queue and queue not in before]
     except PairingError as problem:
         raise PromptError(clean(str(problem))) from None
     finally:
@@ -51,6 +57,13 @@ async def create(
         _tell(output, paired)
     if paired.missing:
         raise typer.Exit(1)
+
+
+async def show_pair(output: Output, file: Path) -> None:
+    """How the pair in a file stands, for people."""
+    from twinbus.pair.survey import survey
+
+    _show(output, await survey(described(file, None, None)))
 
 
 def _existing(paired: Paired) -> list[str]:

@@ -17,6 +17,7 @@ from twinbus.cli.running import PromptError
 
 if TYPE_CHECKING:
     from twinbus.pair.description import DescriptionError, PairDescription
+    from twinbus.pair.replication import Names
 
 PairOption = Annotated[
     Path | None,
@@ -56,8 +57,13 @@ def described(pair: Path | None, primary: str | None, secondary: str | None) -> 
     return description
 
 
-async def both(pair: Path) -> list[Namespace]:
-    """The two namespaces of a pair, as other commands use one; they are asked where they are administered."""
+async def both(pair: Path) -> tuple[list[Namespace], Names]:
+    """The two namespaces of a pair, as other commands use one, and what entities are called in them.
+
+    They are asked where they are administered.
+    """
+    from twinbus.pair.replication import Names
+
     description = described(pair, None, None)
     found = []
     for half, told in zip(description.halves(), (description.primary, description.secondary), strict=True):
@@ -65,7 +71,7 @@ async def both(pair: Path) -> list[Namespace]:
             found.append(Namespace(half.target, await half.http_address(), trusting(told.ca)))
         finally:
             await half.close()
-    return found
+    return found, Names(description.entities)
 
 
 def _with_lines(pair: Path | None, error: DescriptionError) -> str:

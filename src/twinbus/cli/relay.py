@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -40,24 +39,25 @@ ReissueOption = Annotated[
 ]
 
 
-def _places(
+async def _places(
     first: Namespace, path: str, second: str | None, second_path: str | None, second_port: int | None
 ) -> list[tuple[Namespace, RelayEndpoint]]:
     if (second is None) != (second_path is None):
         raise PromptError("A second endpoint needs both: --second-connection-string and --second-path.")
-    found = [(first, _endpoint(first, path))]
+    found = [(first, await _endpoint(first, path))]
     if second is not None and second_path is not None:
         other = namespace(second, None, second_port)
-        found.append((other, _endpoint(other, second_path)))
+        found.append((other, await _endpoint(other, second_path)))
     return found
 
 
-def _endpoint(place: Namespace, path: str) -> RelayEndpoint:
+async def _endpoint(place: Namespace, path: str) -> RelayEndpoint:
     from twinbus.model.errors import BusError
     from twinbus.relay import RelayEndpoint
 
+    url = f"{await place.address()}/{path.strip('/')}"
     try:
-        return RelayEndpoint(f"{place.address}/{path.strip('/')}", place.target.policy or "", place.target.key or "")
+        return RelayEndpoint(url, place.target.policy or "", place.target.key or "")
     except BusError as problem:
         raise PromptError(problem.text) from None
 
@@ -78,10 +78,10 @@ async def expose(
     """Make a local HTTP server reachable through a relay, or through two at once, until it is interrupted."""
     from twinbus.model.errors import BusError
     from twinbus.relay import RelayedRequest, RelayedResponse, RelayListener
-    from twinbus.relay.serving import http_server, without_name
+    from twinbus.relay.serving import http_server
 
     first = namespace(connection_string, ca, http_port)
-    places = _places(first, path, second_connection_string, second_path, second_http_port)
+    places = await _places(first, path, second_connection_string, second_path, second_http_port)
     if create:
         for place, endpoint in places:
             await _create(place, endpoint.path)
@@ -89,9 +89,8 @@ async def expose(
     async with http_server(url) as pass_on:
 
         async def handle(request: RelayedRequest) -> RelayedResponse:
-            below = without_name(request.target, endpoints[request.endpoint].path)
-            response = await pass_on(replace(request, target=below))
-            typer.echo(f"{request.method} {below} {response.status}", err=True)
+            response = await pass_on(request)
+            typer.echo(f"{request.method} {request.below} {response.status}", err=True)
             return response
 
         try:
@@ -126,7 +125,7 @@ async def call(
     from twinbus.relay import RelayClient, RelayError
 
     first = namespace(connection_string, ca, http_port)
-    places = _places(first, path, second_connection_string, second_path, second_http_port)
+    places = await _places(first, path, second_connection_string, second_path, second_http_port)
     body = sys.stdin.buffer.read() if data == "-" else (data or "").encode()
     pairs = [text.partition(":") for text in header or []]
     headers = {name.strip(): value.strip() for name, _, value in pairs}

@@ -17,8 +17,20 @@ import typer
 
 if TYPE_CHECKING:
     from twinbus.broker.process import Broker
+    from twinbus.console import Console
 
 CERTIFICATE_FILE, KEY_FILE = "host.pem", "host.key"
+
+_Journal = Annotated[
+    str | None, typer.Option(help="Export the journal to Parquet files in this directory; `default`: DATA/journal.")
+]
+_ConsolePair = Annotated[Path | None, typer.Option(help="The pair that the console shows, by its TOML description.")]
+_StopWithStdin = Annotated[
+    bool, typer.Option(help="Stop when standard input ends: for a parent that may die without a word.")
+]
+_JournalSeconds = Annotated[
+    float | None, typer.Option(help="Write a file of the journal when so much time has passed (300).", min=0.01)
+]
 
 
 def serve(
@@ -50,11 +62,14 @@ def serve(
         list[str] | None, typer.Option(help="A queue to create if it is missing; may be repeated.")
     ] = None,
     datacenter: Annotated[str | None, typer.Option(help="Name of the datacenter that this is in.")] = None,
+    journal: _Journal = None,
+    journal_seconds: _JournalSeconds = None,
     test_clock: Annotated[bool, typer.Option(help="Let tests move the clock of each namespace.")] = False,
+    faults: Annotated[bool, typer.Option(help="Let faults be caused on purpose.")] = False,
+    console: Annotated[bool, typer.Option(help="Serve the console, web pages for people, on the HTTP port.")] = True,
+    console_pair: _ConsolePair = None,
     allow_plain: Annotated[bool, typer.Option(help="Serve plain text on addresses other than loopback.")] = False,
-    stop_with_stdin: Annotated[
-        bool, typer.Option(help="Stop when standard input ends: for a parent that may die without a word.")
-    ] = False,
+    stop_with_stdin: _StopWithStdin = False,
     log_level: Annotated[str, typer.Option(help="error, warning, info or debug.")] = "info",
 ) -> None:
     """Serve a namespace or several: AMQP for applications, HTTP for administration."""
@@ -63,11 +78,11 @@ def serve(
         "http_port": http_port, "https_port": https_port,
         "certificate": tls / CERTIFICATE_FILE if tls else tls_cert,
         "certificate_key": tls / KEY_FILE if tls else tls_key,
-        "allow_plain": allow_plain or None, "test_clock": test_clock or None,
+        "allow_plain": allow_plain or None, "test_clock": test_clock or None, "faults": faults or None,
     }  # fmt: skip
     for_each: dict[str, Any] = {
         "data": data, "key": key, "stores": stores, "store": store or [], "datacenter": datacenter,
-        "queues": queue or [],
+        "queues": queue or [], "journal": journal, "journal_seconds": journal_seconds,
     }  # fmt: skip
     os.umask(0o077)  # Keys and messages are for the owner of the process alone.
     if log_level.lower() not in ("error", "warning", "info", "debug"):
@@ -75,11 +90,27 @@ def serve(
     logging.basicConfig(
         level=log_level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s %(message)s"
     )
-    _run(config, given, namespace or [], for_each, stop_with_stdin)
+    site = _console(console_pair) if console or console_pair else None
+    _run(config, given, namespace or [], for_each, stop_with_stdin, site)
+
+
+def _console(pair: Path | None) -> Console:
+    from twinbus.cli.console import console_for
+
+    try:
+        return console_for(pair)
+    except ValueError as problem:
+        typer.echo(f"twinbus: the pair cannot be shown: {problem}", err=True)
+        raise typer.Exit(1) from None
 
 
 def _run(
-    config: Path | None, given: dict[str, Any], names: list[str], for_each: dict[str, Any], stop_with_stdin: bool
+    config: Path | None,
+    given: dict[str, Any],
+    names: list[str],
+    for_each: dict[str, Any],
+    stop_with_stdin: bool,
+    site: Console | None,
 ) -> None:
     """Serve with what the file says and what was given besides."""
     from twinbus.broker.config import ConfigError, from_file
@@ -97,7 +128,7 @@ def _run(
         # Long-lived objects are few and start-up made them all: the collector need not look at them again.
         gc.freeze()
         gc.set_threshold(50_000, 20, 100)
-        asyncio.run(run(settings, _announce, stop_with_stdin=stop_with_stdin))
+        asyncio.run(run(settings, _announce, stop_with_stdin=stop_with_stdin, site=site))
     except ConfigError as problems:
         typer.echo(f"twinbus: the configuration file cannot be used:\n{problems}", err=True)
         raise typer.Exit(1) from None

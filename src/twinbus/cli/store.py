@@ -13,6 +13,7 @@ from twinbus.cli.connection import CaOption, ConnectionOption, HttpPortOption, J
 from twinbus.cli.output import Output, Table
 from twinbus.cli.running import command
 from twinbus.cli.showing import clean
+from twinbus.cli.store_journal import journal
 
 store = typer.Typer(no_args_is_help=True, help="See the messaging stores, take one down, bring it up again.")
 
@@ -65,6 +66,9 @@ async def bring_up(
 
     async with namespace(connection_string, ca, http_port).administer() as administration:
         show_stores(Output(json), [await upkeep.bring_up(administration, number)])
+
+
+store.command("journal")(journal)
 
 
 def show_stores(output: Output, stores: list[dict[str, Any]]) -> None:

@@ -18,6 +18,7 @@ from twinbus.cli.output import Output
 from twinbus.cli.running import PromptError, command, confirm
 from twinbus.cli.showing import clean, counted
 from twinbus.cli.store import show_stores
+from twinbus.cli.up import show_local
 from twinbus.cli.values import parse_duration
 from twinbus.model.limits import UNLIMITED_MS
 
@@ -42,9 +43,11 @@ async def status(
     ca: CaOption = None,
     http_port: HttpPortOption = None,
 ) -> None:
-    """Show how a namespace is: its version, its clock, its entities, its messaging stores."""
+    """Show how a namespace is: its version, its clock, its entities, its stores. Without one, the pair of `up`."""
     from twinbus.client import upkeep  # aiohttp takes a quarter of a second, and few commands need it.
 
+    if not connection_string and await show_local(Output(json)):
+        return
     async with namespace(connection_string, ca, http_port).administer() as administration:
         found = await upkeep.status(administration)
     output = Output(json)

@@ -74,21 +74,12 @@ def test_agreeing_in_advance_asks_nothing(capsys: pytest.CaptureFixture[str]) ->
     assert capsys.readouterr() == ("", "")
 
 
-@pytest.mark.parametrize(
-    ("options", "address", "tls"),
-    [
-        ((LOCAL, None, None), "http://localhost:5300", False),
-        ((LOCAL, None, 8080), "http://localhost:8080", False),
-        ((AZURE, None, None), "https://contoso.servicebus.windows.net", True),
-        ((AZURE, None, 5301), "https://contoso.servicebus.windows.net:5301", True),
-        ((LOCAL.replace("localhost", "[::1]:5672"), None, None), "http://[::1]:5300", False),
-    ],
-)
-def test_the_administration_is_found_from_the_connection_string(
-    options: tuple[str, None, int | None], address: str, tls: bool
-) -> None:
-    place = namespace(*options)
-    assert (place.address, place.target.tls) == (address, tls)
+async def test_the_administration_is_where_somebody_says() -> None:
+    assert await namespace(LOCAL, None, 8080).address() == "http://localhost:8080"
+
+
+async def test_nobody_asks_the_service_where_it_is_administered() -> None:
+    assert await namespace(AZURE).address() == "https://contoso.servicebus.windows.net"
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,134 @@
+"""Spark beside a drill: it drains the backlog, then proves from journals, ledger and send log what became of it all.
+
+It starts while the drill begins, since that takes a while. What counts as proven is `pipeline.reconcile`'s business.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from twinbus.drill.brokers import Broker
+from twinbus.pair.description import HalfDescription, PairDescription
+from twinbus.pair.ledger_keeping import records
+from twinbus.pair.options import SendAvailabilityOptions
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from twinbus.pipeline.cost import Bill
+    from twinbus.pipeline.evidence import Evidence, Window
+    from twinbus.pipeline.findings import Findings
+
+PATIENCE_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """What the files say."""
+
+    findings: Findings
+    bill: Bill
+    report: Path
+
+    @property
+    def holds(self) -> bool:
+        """Whether everything that was acknowledged is accounted for, and the line balances."""
+        return self.findings.holds and self.findings.is_proven
+
+    def lines(self) -> list[str]:
+        """For people, before the verdict."""
+        return [
+            self.findings.verdict(),
+            self.findings.line(),
+            self.findings.pair_line(),
+            f"cost: {self.bill.operations:,} billable operations; `twinbus pipeline cost` prices them",
+            f"report: {self.report}",
+        ]
+
+
+class Prover:
+    """A Spark session for one drill; use it with `async with`."""
+
+    def __init__(self, directory: Path, report: Path, say: Callable[[str], None]) -> None:
+        self._directory = directory
+        self._report = report
+        self._say = say
+        self._opening: asyncio.Task[SparkSession] | None = None
+        self._description: PairDescription | None = None
+
+    async def __aenter__(self) -> Prover:
+        self._opening = asyncio.create_task(asyncio.to_thread(self._open))
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        spark = await self._spark()
+        await asyncio.to_thread(spark.stop)
+
+    def _open(self) -> SparkSession:
+        from twinbus.pipeline.session import open_session
+
+        spark = open_session("twinbus drill", scratch=self._directory)
+        spark.sparkContext.parallelize([0], 1).map(lambda number: number).count()  # The first worker takes its time.
+        self._say("Spark is up")
+        return spark
+
+    async def _spark(self) -> SparkSession:
+        assert self._opening is not None
+        return await self._opening
+
+    def describe(self, primary: Broker, secondary: Broker, options: SendAvailabilityOptions) -> None:
+        """Which pair it is about."""
+        self._description = PairDescription(
+            HalfDescription(primary.connection_string, name=primary.namespace),
+            HalfDescription(secondary.connection_string, name=secondary.namespace),
+            options,
+        )
+
+    async def drain(self) -> int | None:
+        """Bring the backlog home; how many messages are left, or None if nobody can tell."""
+        from twinbus.pipeline.syphon import SparkSyphon
+
+        assert self._description is not None
+        async with SparkSyphon(await self._spark(), self._description, round_s=2.0) as syphon:
+            await syphon.pair()
+            return (await syphon.drain(PATIENCE_S)).left
+
+    async def prove(self, send_log: Path, ledger: Path) -> Proof:
+        """Browse what is left, have the journals written, and judge."""
+        from twinbus.pipeline.evidence import Evidence, Window
+        from twinbus.pipeline.gathering import gather
+
+        assert self._description is not None
+        exported = self._directory / "ledger.jsonl"
+        exported.write_text("".join(f"{json.dumps(row.document())}\n" for row in records(str(ledger))))
+        halves = self._description.halves()
+        try:
+            evidence, remarks = await gather(
+                halves, Evidence(send_logs=[send_log], ledgers=[exported]), self._directory / "evidence"
+            )
+        finally:
+            for half in halves:
+                await half.close()
+        for remark in remarks:
+            self._say(remark)
+        window = Window(backlog_queues=self._description.options.backlog_queue_count)
+        return await asyncio.to_thread(self._judge, await self._spark(), evidence, window)
+
+    def _judge(self, spark: SparkSession, evidence: Evidence, window: Window) -> Proof:
+        from twinbus.pipeline.cost import cost
+        from twinbus.pipeline.reconcile import reconcile
+        from twinbus.pipeline.report import write_report
+
+        findings = reconcile(spark, evidence, window)
+        bill = cost(spark, evidence.journals)
+        costs = {share.key[0]: f"{share.operations:,}" for share in bill.by("kind")}
+        write_report(findings, self._report, {**costs, "billable operations": f"{bill.operations:,}"})
+        return Proof(findings, bill, self._report)
