@@ -12,17 +12,21 @@ PIP  := $(BIN)/python -m pip --disable-pip-version-check install -qq
 LOCK := $(BIN)/uv pip compile --quiet --no-config --universal --python-version 3.11 --generate-hashes \
         --no-annotate --no-emit-index-url --custom-compile-command 'make lock' $(UPGRADE)
 
-.PHONY: help setup check lint types test test-postgres drill bench bench-filters bench-ledger bench-outbox compatibility lock clean
+.PHONY: help setup check lint types test test-postgres test-cluster drill bench bench-filters bench-ledger bench-outbox bench-source \
+        bench-syphon compatibility lock clean
 
 help:
 	@echo "make setup   the virtual environment in .venv, with the twinbus command in it"
 	@echo "make check   format, lint, types, tidiness and unit tests: under a minute"
 	@echo "make test    everything"
 	@echo "make test-postgres   all compatibility tests again, on two gateways that share a PostgreSQL database"
-	@echo "make drill   a primary namespace is killed under a paired sender, and every message is counted"
+	@echo "make test-cluster   Spark on a standalone master with two workers, too"
+	@echo "make drill   a primary namespace is killed under a paired sender, and every message is accounted for"
 	@echo "make bench-filters   what filters of subscriptions cost"
 	@echo "make bench-ledger   what a look-up and a mark cost among ten million messages"
 	@echo "make bench-outbox   how many messages a second an outbox takes durably"
+	@echo "make bench-source   how many rows a second Spark reads from queues"
+	@echo "make bench-syphon   how fast a backlog is brought home by Spark, by a pump, by a loop of the SDK"
 	@echo "make bench   throughput and latency of a broker on this machine"
 	@echo "make compatibility   write docs/compatibility.md from the tests"
 	@echo "make lock    compile the pins from pyproject.toml; with UPGRADE=--upgrade, to the newest releases"
@@ -52,14 +56,17 @@ lint: $(VENV)/.stamp
 types: $(VENV)/.stamp
 	$(BIN)/mypy
 
-# Two at a time, a file by one worker; then, one by one, what measures time.
+# Three at a time, a file by one worker, since most of them wait; then, one by one, what measures time.
 test: setup lint types
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not alone"
+	$(BIN)/python -m pytest -n 3 --dist loadfile -m "not alone"
 	$(BIN)/python -m pytest -m alone
 	TWINBUS_TEST_STORE=postgresql $(BIN)/python -m pytest -n 2 --dist loadfile -m gateways tests/compat
 
 test-postgres: setup
 	TWINBUS_TEST_STORE=postgresql $(BIN)/python -m pytest -n 2 --dist loadfile tests/compat
+
+test-cluster: setup
+	TWINBUS_TEST_CLUSTER=1 $(BIN)/python -m pytest tests/pipeline/test_cluster.py tests/pipeline/test_syphon_killed.py
 
 drill: $(VENV)/.stamp
 	$(BIN)/twinbus drill
@@ -75,6 +82,12 @@ bench-ledger: $(VENV)/.stamp
 
 bench-outbox: $(VENV)/.stamp
 	$(BIN)/twinbus bench-outbox
+
+bench-source: $(VENV)/.stamp
+	$(BIN)/twinbus bench-source
+
+bench-syphon: $(VENV)/.stamp
+	$(BIN)/twinbus bench-syphon
 
 compatibility: $(VENV)/.stamp
 	$(BIN)/python tests/support/features.py

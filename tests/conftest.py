@@ -19,16 +19,18 @@ from support.postgres import PostgresServer
 
 TESTS = Path(__file__).parent
 
-# Two tests run at a time on two cores, so that the whole takes little more than half of the sum.
+# Three tests run at a time on two cores, so that the whole takes little more than a third of the sum.
 BUDGET_S = {
     "unit": 120,
     "fuzz": 60,
-    "contract": 180,
-    "compat": 900,
-    "faults": 420,
-    "pair": 420,
-    "replication": 300,
-    "outbox": 180,
+    "contract": 240,
+    "compat": 1100,
+    "faults": 480,
+    "pair": 560,
+    "replication": 420,
+    "outbox": 280,
+    "pipeline": 1200,
+    "console": 180,
 }
 
 if "TWINBUS_TEST_STORE" in os.environ:

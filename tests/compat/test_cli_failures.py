@@ -94,7 +94,7 @@ def test_everything_works_over_tls_with_a_private_authority(tmp_path: Path) -> N
     with BrokerProcess(tmp_path / "broker", options=options) as broker:
         text = f"Endpoint=sb://localhost:{amqps};SharedAccessKeyName=RootManageSharedAccessKey;SharedAccessKey={broker.key}"
         run = Prompt(broker, text)
-        run.environment |= {"TWINBUS_HTTP_PORT": str(https), "TWINBUS_CA": str(authority / "ca.pem")}
+        run.environment |= {"TWINBUS_CA": str(authority / "ca.pem")}
         run("entity", "create", "secure")
         run("send", "secure", "hello")
         assert bodies(run.json("receive", "secure")) == ["hello"]

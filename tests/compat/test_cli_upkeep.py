@@ -15,7 +15,7 @@ pytestmark = pytest.mark.feature("commands at a prompt")
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    options = ("--test-clock", "--stores", "2", "--datacenter", "north", "--queue", "declared")
+    options = ("--test-clock", "--stores", "2", "--datacenter", "north", "--queue", "declared", "--journal", "default")
     with BrokerProcess(tmp_path_factory.mktemp("broker"), options=options) as process:
         yield process
 
@@ -36,6 +36,15 @@ def test_a_store_is_taken_down_and_brought_up_again(run: Prompt) -> None:
     (brought,) = run.json("store", "up", "1")
     assert brought["state"] == "up"
     assert "no messaging store 7" in run("store", "up", "7", code=1).stderr
+
+
+def test_the_journal_is_exported(run: Prompt, broker: BrokerProcess) -> None:
+    run("send", "declared", "one")
+    (done,) = run.json("store", "journal", "--export")
+    assert (done["directory"], done["files"] > 0) == (str(broker.data / "journal"), True)
+    shown = run("store", "journal").stdout
+    assert str(broker.data / "journal") in shown
+    assert "IN FILES" in shown
 
 
 def test_a_queue_is_emptied(run: Prompt, new_queue: NewQueue, broker: BrokerProcess) -> None:

@@ -39,7 +39,6 @@ def test_the_commands_print_what_the_page_says(broker: BrokerProcess, tmp_path: 
     environment = os.environ | {
         "PATH": f"{commands}:{os.environ['PATH']}",
         "TWINBUS_CONNECTION_STRING": broker.connection_string(),
-        "TWINBUS_HTTP_PORT": str(broker.http_port),
         "BUS": f"http://{broker.host}:{broker.http_port}",
     }
     parts = [content + f"echo '{END_OF_BLOCK}'\n" for content, _ in blocks()]
