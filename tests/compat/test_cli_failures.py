@@ -45,6 +45,12 @@ def test_whoever_waits_in_vain_can_give_up(follow: Follow, new_queue: NewQueue, 
     assert (process.returncode, out, err) == (130, "", "twinbus: interrupted\n")
 
 
+def connected(port: int) -> bool:
+    """Whether a process of this machine has a socket to the port, as the system tells: proc_net(5)."""
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return any(int(row[2].rpartition(":")[2], 16) == port and row[9] != "0" for row in rows)
+
+
 def test_a_connection_that_is_lost_tells_what_is_certain_and_what_is_not(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path, options=("--queue", "orders")) as broker:
         process = Prompt(broker).start("send", "orders", "-", "--json")
@@ -53,6 +59,8 @@ def test_a_connection_that_is_lost_tells_what_is_certain_and_what_is_not(tmp_pat
         process.stdin.flush()
         wait_for(lambda: broker.count("orders") == 2, "the first lines")
         broker.kill()
+        # Only then is it certain that nothing more is sent.
+        wait_for(lambda: not connected(broker.amqp_port), "the command's notice of the loss")
         out, err = process.communicate("three\nfour\n", timeout=SOON_S)
     assert process.returncode == 1
     assert json.loads(out) == {"accepted": 2, "refused": [], "unknown": []}
@@ -101,7 +109,7 @@ def test_everything_works_over_tls_with_a_private_authority(tmp_path: Path) -> N
         plain = text + ";UseDevelopmentEmulator=true"
         for words, sentence in {
             ("peek", "secure", "-c", plain): "does not answer as a broker",
-            ("entity", "list", "-c", plain): "a port for TLS",
+            ("entity", "list", "-c", plain, "--http-port", str(https)): "a port for TLS",
             ("peek", "secure", "-c", text.replace(str(amqps), str(broker.amqp_port))): "does not speak TLS",
             ("entity", "list", "--http-port", str(broker.http_port)): "does not speak TLS",
             ("peek", "secure", "-c", plain.replace(str(amqps), str(broker.http_port))): "does not answer as a broker",

@@ -9,7 +9,7 @@ import asyncio
 import os
 import ssl
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -103,9 +103,13 @@ class Namespace:
             return self.http_address
         port = None
         if not is_usual(self.target):
-            with suppress(ClientError):  # Whoever cannot be asked may still answer at the usual port.
+            try:
                 async with connect(self.target, tls=self.tls, timeout_s=ASKING_S) as connection:
                     port = connection.http_port
+            except ClientError as error:
+                if not error.transient:
+                    raise
+                # Whoever cannot be asked at present may still answer at the usual port.
         return http_address(self.target, port)
 
     @asynccontextmanager
