@@ -20,6 +20,7 @@ from twinbus.client import Connection, connect
 PATH = "/$servicebus/websocket"
 SUBPROTOCOLS = ("AMQPWSB10", "amqp")
 BYTES_MAX = 1024 * 1024
+GOODBYE_S = 3.0
 
 
 def url(broker: BrokerProcess, path: str = PATH) -> str:
@@ -55,6 +56,9 @@ class Carrier(asyncio.Transport):
             while (data := await self._written.get()) is not None:
                 for start in range(0, len(data), self._piece_bytes):
                     await self.ws.send_bytes(data[start : start + self._piece_bytes])
+        # A broker that was told goodbye closes by itself. To close while its close frame is being read would make the
+        # library take the end for an abnormal one.
+        await asyncio.wait(self._tasks[:1], timeout=GOODBYE_S)
         await self.ws.close()
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
