@@ -56,9 +56,9 @@ lint: $(VENV)/.stamp
 types: $(VENV)/.stamp
 	$(BIN)/mypy
 
-# Three at a time, a file by one worker, since most of them wait; then, one by one, what measures time.
+# Two at a time, a file by one worker; then, one by one, what measures time.
 test: setup lint types
-	$(BIN)/python -m pytest -n 3 --dist loadfile -m "not alone"
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not alone"
 	$(BIN)/python -m pytest -m alone
 	TWINBUS_TEST_STORE=postgresql $(BIN)/python -m pytest -n 2 --dist loadfile -m gateways tests/compat
 

@@ -19,7 +19,7 @@ from support.postgres import PostgresServer
 
 TESTS = Path(__file__).parent
 
-# Three tests run at a time on two cores, so that the whole takes little more than a third of the sum.
+# Two tests run at a time on two cores, so that the whole takes little more than half of the sum.
 BUDGET_S = {
     "unit": 120,
     "fuzz": 60,
