@@ -15,8 +15,6 @@ from twinbus.model import limits
 from twinbus.model.security import Rights
 from twinbus.model.topic import SUBSCRIPTIONS_MAX
 
-CONNECTIONS_MAX = 5_000
-
 
 class Process(Protocol):
     """The process as an operator asks it."""
@@ -89,6 +87,6 @@ class InsideRoutes:
             ),
             "subscriptions of one topic": (max(subscribed, default=0), SUBSCRIPTIONS_MAX),
             "policies of the namespace": (len(namespace.rules), limits.AUTHORIZATION_RULES_MAX),
-            "connections": (len(self._process.connections()), CONNECTIONS_MAX),
+            "connections": (len(self._process.connections()), limits.CONNECTIONS_MAX),
         }
         return [{"name": name, "used": count, "most": most} for name, (count, most) in used.items()]

@@ -29,7 +29,6 @@ from twinbus.model.errors import BusError, Fault
 from twinbus.wire.address import http_port_key
 
 TICK_S = 1.0
-CONNECTIONS_MAX = 5000
 MECHANISMS = ("MSSBCBS", "ANONYMOUS", "EXTERNAL", "PLAIN")
 
 
@@ -76,7 +75,7 @@ class Gateway:
     @property
     def accepts(self) -> bool:
         """Whether one more client may connect."""
-        return not self._is_closing and len(self.connections) < CONNECTIONS_MAX
+        return not self._is_closing and len(self.connections) < limits.CONNECTIONS_MAX
 
     def counters(self, namespace: Namespace) -> Counter[str]:
         """Where what happens to a namespace's messages is counted, by whatever door they come."""
@@ -85,7 +84,7 @@ class Gateway:
     def joined(self, connection: ClientConnection) -> None:
         """A client connected; beyond the limit, or after the end has begun, it is cut off."""
         self.connections.add(connection)
-        if self._is_closing or len(self.connections) > CONNECTIONS_MAX:
+        if self._is_closing or len(self.connections) > limits.CONNECTIONS_MAX:
             connection.abort()
 
     def mark_dirty(self, connection: ClientConnection) -> None:

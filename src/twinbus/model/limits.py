@@ -7,6 +7,7 @@ from __future__ import annotations
 
 UNLIMITED_MS = 922_337_203_685_477  # .NET's TimeSpan.MaxValue in whole milliseconds: "never".
 
+CONNECTIONS_MAX = 5_000
 MESSAGE_BYTES_MAX = 262_144
 # The Python client fills a batch up to the limit without counting its envelope: three ids of the first message.
 BATCH_BYTES_MAX = MESSAGE_BYTES_MAX + 2_048
