@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import time
 from pathlib import Path
@@ -53,6 +54,11 @@ def _pair(data: Path | None, amqp_port: int = 5672, http_port: int = 5300) -> Lo
         raise PromptError(clean(str(problem))) from None
 
 
+def _journal() -> tuple[str, ...]:
+    """The journal as files is part of the pair where it can be written, which needs the extra `parquet`."""
+    return ("--journal", "default") if importlib.util.find_spec("pyarrow") else ()
+
+
 @command
 async def up(
     data: DirectoryOption = None,
@@ -66,7 +72,7 @@ async def up(
 
     pair = _pair(data, amqp_port, http_port)
     output = Output(json)
-    options = ("--journal", "default", *(("--faults",) if faults else ()))
+    options = (*_journal(), *(("--faults",) if faults else ()))
     try:
         running = pair.up(options, lambda part: output.remark(f"Starting the {part} …"))
     except StartError as problem:
