@@ -25,14 +25,14 @@ from support.queues import contents, numbered, put
 from twinbus.client import connect
 from twinbus.client.messages import build, read
 from twinbus.model.message import Outcome
-from twinbus.pipeline import archive as archive_module
-from twinbus.pipeline.archive import Archive
+from twinbus.pipeline.capturing import archive as archive_module
+from twinbus.pipeline.capturing.archive import Archive
 from twinbus.pipeline.errors import PipelineError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from twinbus.pipeline.captured import Captured
+    from twinbus.pipeline.capturing.captured import Captured
 
 pytestmark = pytest.mark.timeout(240)  # The first test waits for Java.
 
@@ -56,7 +56,7 @@ def options(broker: BrokerProcess, *queues: str, **more: str) -> dict[str, str]:
 
 
 def consume(spark: SparkSession, broker: BrokerProcess, queue: str, out: Path, **settings: Any) -> Captured:
-    from twinbus.pipeline import capture
+    from twinbus.pipeline.capturing import capture
 
     told = options(broker, queue, stagingLocation=str(out / "_staging"), maxMessagesPerTrigger="40")
     with Archive(out).open() as archive:
@@ -64,7 +64,7 @@ def consume(spark: SparkSession, broker: BrokerProcess, queue: str, out: Path, *
 
 
 def browse(spark: SparkSession, broker: BrokerProcess, queue: str, out: Path, **more: str) -> Captured:
-    from twinbus.pipeline import capture
+    from twinbus.pipeline.capturing import capture
 
     with Archive(out).open() as archive:
         return capture.browse(spark, archive, options(broker, queue, **more))

@@ -17,9 +17,9 @@ from support import small_journal
 from support.generated_journal import generate
 from support.small_journal import Answers, moved, row
 from twinbus.cli import app, pipeline_cost
-from twinbus.pipeline.cost import Bill, as_html, cost
+from twinbus.pipeline.costs.cost import Bill, as_html, cost
+from twinbus.pipeline.costs.metering import Meter, metering_sql
 from twinbus.pipeline.errors import PipelineError
-from twinbus.pipeline.metering import Meter, metering_sql
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

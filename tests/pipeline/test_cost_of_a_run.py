@@ -14,9 +14,9 @@ from support.hurried import hurried
 from support.pair_scene import QUICK, Scene, until
 from twinbus.pair import State
 from twinbus.pair.aio import PairedServiceBusClient, SendAvailabilityOptions
-from twinbus.pipeline.cost import cost
-from twinbus.pipeline.metering import MESSAGES, OPERATIONS, Meter
-from twinbus.pipeline.whatif import Setting, Traffic, paired
+from twinbus.pipeline.costs.cost import cost
+from twinbus.pipeline.costs.metering import MESSAGES, OPERATIONS, Meter
+from twinbus.pipeline.costs.whatif import Setting, Traffic, paired
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

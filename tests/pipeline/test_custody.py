@@ -17,8 +17,8 @@ import pytest
 
 from support.custody_in_duckdb import Oracle, Reconciled
 from support.generated_journal import FAULTS, START_MS, Planted, generate
-from twinbus.pipeline.evidence import Evidence, Window
-from twinbus.pipeline.versions import journal_files
+from twinbus.pipeline.proof.evidence import Evidence, Window
+from twinbus.pipeline.proof.versions import journal_files
 
 ALL = dict.fromkeys(FAULTS, 2)
 

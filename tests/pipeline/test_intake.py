@@ -15,12 +15,12 @@ from support.broker import BrokerProcess, wait_for
 from support.streams import StreamScene
 from twinbus.cli import app
 from twinbus.model.message import Outcome
-from twinbus.pipeline.deferring import Deferring
 from twinbus.pipeline.errors import PipelineError
-from twinbus.pipeline.intake import Intake
 from twinbus.pipeline.options import SourceOptions
-from twinbus.pipeline.staged import Limit
-from twinbus.pipeline.staging import Key, Staged
+from twinbus.pipeline.reading.deferring import Deferring
+from twinbus.pipeline.reading.intake import Intake
+from twinbus.pipeline.reading.staged import Limit
+from twinbus.pipeline.reading.staging import Key, Staged
 
 MANY = Limit(1000)
 

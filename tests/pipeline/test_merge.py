@@ -25,12 +25,12 @@ from twinbus.model.message import Outcome
 from twinbus.pair.description import HalfDescription, PairDescription
 from twinbus.pair.tags import Tag
 from twinbus.pipeline.errors import PipelineError
-from twinbus.pipeline.sightings import PRIMARY, SECONDARY
+from twinbus.pipeline.merging.sightings import PRIMARY, SECONDARY
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from twinbus.pipeline.merge import Merge, Progress
+    from twinbus.pipeline.merging.merge import Merge, Progress
 
 pytestmark = pytest.mark.timeout(240)  # The first test waits for Java.
 
@@ -61,7 +61,7 @@ def make(brokers: Brokers, entity: str, tmp_path: Path) -> Callable[..., Merge]:
     """A merge of the test's queue into files, unless it is told otherwise."""
 
     def make(**settings: Any) -> Merge:
-        from twinbus.pipeline.merge import Merge
+        from twinbus.pipeline.merging.merge import Merge
 
         pair = PairDescription(*(HalfDescription(broker.connection_string()) for broker in brokers))
         where = {"checkpoint": tmp_path / "checkpoint", "staging": tmp_path / "staging"}
@@ -74,7 +74,7 @@ def make(brokers: Brokers, entity: str, tmp_path: Path) -> Callable[..., Merge]:
 
 
 def merge(spark: SparkSession, job: Merge, **settings: Any) -> Progress:
-    from twinbus.pipeline import merge
+    from twinbus.pipeline.merging import merge
 
     return merge.merge(spark, job, **settings)
 
@@ -148,7 +148,7 @@ def test_a_run_that_failed_half_way_is_repeated_without_duplicates(
     spark: SparkSession, brokers: Brokers, entity: str, make: Callable[..., Merge], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The files are there, the account is not written, and Spark runs the batch again."""
-    from twinbus.pipeline import merge as module
+    from twinbus.pipeline.merging import merge as module
 
     put(brokers[0], entity, numbered(20))
     put(brokers[1], entity, numbered(20))

@@ -19,13 +19,13 @@ from support.eventful_run import EventfulRun
 from support.generated_journal import FAULTS, generate
 from twinbus.cli import app
 from twinbus.client import connect
-from twinbus.pipeline.evidence import Evidence, Window
-from twinbus.pipeline.explain import explain
+from twinbus.pipeline.proof.evidence import Evidence, Window
+from twinbus.pipeline.proof.explain import explain
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from twinbus.pipeline.findings import Findings
+    from twinbus.pipeline.proof.findings import Findings
 
 Command = Callable[..., Any]
 
@@ -40,7 +40,7 @@ def ids(findings: Findings, name: str) -> list[str]:
 def test_spark_finds_what_was_planted_in_several_pairs_and_agrees_with_the_oracle(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    from twinbus.pipeline.reconcile import reconcile
+    from twinbus.pipeline.proof.reconcile import reconcile
 
     runs = [
         generate(

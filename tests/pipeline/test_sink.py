@@ -18,8 +18,8 @@ from support.broker import BrokerProcess, wait_for
 from support.queues import contents
 from twinbus.pair.description import PairDescription
 from twinbus.pair.standalone import StandaloneSyphon
-from twinbus.pipeline import sink
 from twinbus.pipeline.errors import PipelineError
+from twinbus.pipeline.writing import sink
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -16,8 +16,8 @@ import pytest
 from support import faulty_source
 from support.broker import KEY, BrokerProcess, wait_for
 from support.streams import StreamScene
-from twinbus.pipeline.deferring import release
 from twinbus.pipeline.options import Subscribed, Target
+from twinbus.pipeline.reading.deferring import release
 
 pytestmark = pytest.mark.timeout(180)
 

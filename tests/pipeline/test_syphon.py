@@ -20,12 +20,12 @@ from twinbus.faults.proxy import Mode
 from twinbus.model.message import Outcome
 from twinbus.pair.aio import Ledger
 from twinbus.pair.description import PairDescription
-from twinbus.pipeline.rounds import Share
+from twinbus.pipeline.syphoning.rounds import Share
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from twinbus.pipeline.progress import Progress
+    from twinbus.pipeline.syphoning.progress import Progress
 
 PATIENCE_S = 20.0
 pytestmark = pytest.mark.timeout(180)  # The first test waits for Java.
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.timeout(180)  # The first test waits for Java.
 async def drain(
     spark: SparkSession, backlog: FilledBacklog, patience_s: float = PATIENCE_S, **options: float
 ) -> Progress:
-    from twinbus.pipeline.syphon import SparkSyphon
+    from twinbus.pipeline.syphoning.syphon import SparkSyphon
 
     async with SparkSyphon(spark, backlog.description(), **options) as run:
         await run.pair()
@@ -124,7 +124,7 @@ async def test_a_destination_that_takes_nothing_holds_up_nobody_else(scene: Scen
 
 
 async def test_when_the_primary_is_lost_again_locks_go_back_and_it_waits(scene: Scene, spark: SparkSession) -> None:
-    from twinbus.pipeline.syphon import SparkSyphon
+    from twinbus.pipeline.syphoning.syphon import SparkSyphon
 
     backlog = FilledBacklog(scene, queues=2)
     destination = scene.queue(RequiresDuplicateDetection=True)
@@ -164,7 +164,7 @@ async def receivable(scene: Scene, paths: list[str]) -> int:
 async def test_when_the_secondary_is_lost_in_the_midst_it_goes_on_where_that_left_off(
     scene: Scene, spark: SparkSession
 ) -> None:
-    from twinbus.pipeline.syphon import SparkSyphon
+    from twinbus.pipeline.syphoning.syphon import SparkSyphon
 
     backlog = FilledBacklog(scene, queues=2)
     destination = scene.queue(RequiresDuplicateDetection=True)
@@ -187,7 +187,7 @@ async def test_answers_of_the_primary_that_are_lost_double_nothing_where_duplica
     scene: Scene, spark: SparkSession
 ) -> None:
     """The connection breaks again and again while messages are on their way: which have arrived, nobody knows."""
-    from twinbus.pipeline.syphon import SparkSyphon
+    from twinbus.pipeline.syphoning.syphon import SparkSyphon
 
     backlog = FilledBacklog(scene, queues=2, by_proxy=True)
     destination = scene.queue(RequiresDuplicateDetection=True)
@@ -209,7 +209,7 @@ async def test_answers_of_the_primary_that_are_lost_double_nothing_where_duplica
 
 
 async def test_a_primary_that_falls_silent_holds_no_round_for_ever(scene: Scene, spark: SparkSession) -> None:
-    from twinbus.pipeline.syphon import SparkSyphon
+    from twinbus.pipeline.syphoning.syphon import SparkSyphon
 
     backlog = FilledBacklog(scene, queues=2, by_proxy=True)
     destination = scene.queue(RequiresDuplicateDetection=True)
@@ -287,7 +287,7 @@ async def test_two_syphons_at_once_share_the_work(scene: Scene, spark: SparkSess
 async def test_watching_brings_home_what_comes_later_until_it_is_told_to_stop(
     scene: Scene, spark: SparkSession
 ) -> None:
-    from twinbus.pipeline.syphon import SparkSyphon
+    from twinbus.pipeline.syphoning.syphon import SparkSyphon
 
     backlog = FilledBacklog(scene, queues=2)
     destination = scene.queue()
@@ -311,7 +311,7 @@ def killed_between(description: PairDescription, share: Share) -> object:
         from pyspark import TaskContext
 
         from twinbus.client.receiver import Receiver
-        from twinbus.pipeline import movement
+        from twinbus.pipeline.syphoning import movement
 
         if TaskContext.get().attemptNumber() == 0:
             Receiver.settle = lambda *args, **options: os._exit(9)

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from twinbus.pipeline.staged import Limit
-from twinbus.pipeline.staging import Key, Staged
+from twinbus.pipeline.reading.staged import Limit
+from twinbus.pipeline.reading.staging import Key, Staged
 
 
 class CrashError(Exception):

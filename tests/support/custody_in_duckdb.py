@@ -11,9 +11,9 @@ from typing import Any
 
 import duckdb
 
-from twinbus.pipeline import custody, judgement, sendlog
-from twinbus.pipeline.evidence import Evidence, Window
-from twinbus.pipeline.versions import journal_files
+from twinbus.pipeline.proof import custody, judgement, sendlog
+from twinbus.pipeline.proof.evidence import Evidence, Window
+from twinbus.pipeline.proof.versions import journal_files
 
 _LEDGER = {
     "scope": "VARCHAR", "tag": "VARCHAR", "state": "VARCHAR", "namespace": "VARCHAR", "sequence_number": "BIGINT",
@@ -89,7 +89,7 @@ class Reconciled:
 
     def balance(self) -> dict[str, tuple[int, int, int]]:
         """Created, ended and resident copies, by namespace."""
-        from twinbus.pipeline.balancing import balances
+        from twinbus.pipeline.proof.balancing import balances
 
         found = self._database.execute(judgement.BALANCE)
         names = [column[0] for column in found.description]

@@ -12,11 +12,11 @@ from typing import Any
 
 from twinbus.model.message import Outcome
 from twinbus.pipeline.datasource import ServiceBusDataSource
-from twinbus.pipeline.intake import Intake
 from twinbus.pipeline.options import SourceOptions
+from twinbus.pipeline.reading.intake import Intake
+from twinbus.pipeline.reading.staging import Key, Staged, Staging
+from twinbus.pipeline.reading.streaming import StagedReader
 from twinbus.pipeline.rows import RowMaker
-from twinbus.pipeline.staging import Key, Staged, Staging
-from twinbus.pipeline.streaming import StagedReader
 
 AFTER_STAGING, IN_COMMIT = "after-staging", "in-commit"
 

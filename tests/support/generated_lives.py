@@ -35,7 +35,7 @@ from support.generated_journal import (
     iso,
     write_lines,
 )
-from twinbus.pipeline.evidence import RESIDENT_COLUMNS, RESIDENTS_VERSION, RESIDENTS_VERSION_KEY
+from twinbus.pipeline.proof.evidence import RESIDENT_COLUMNS, RESIDENTS_VERSION, RESIDENTS_VERSION_KEY
 
 _TYPES = {"string": pa.string(), "int64": pa.int64(), "timestamp": pa.timestamp("us", "UTC")}
 FORWARD = {"connection": "", "client": "forward"}

@@ -15,8 +15,8 @@ from pathlib import Path
 
 from support.custody_in_duckdb import Reconciled
 from support.generated_journal import FAULTS, generate
-from twinbus.pipeline.evidence import Evidence, Window
-from twinbus.pipeline.reconcile import reconcile
+from twinbus.pipeline.proof.evidence import Evidence, Window
+from twinbus.pipeline.proof.reconcile import reconcile
 from twinbus.pipeline.session import open_session
 
 TABLES = ("lost", "unproven", "stuck", "duplicated", "redelivered", "suppressed", "late", "out_of_order", "imbalances")

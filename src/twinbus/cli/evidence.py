@@ -19,7 +19,7 @@ from twinbus.cli.showing import clean
 
 if TYPE_CHECKING:
     from twinbus.pair.half import Half
-    from twinbus.pipeline.evidence import Evidence
+    from twinbus.pipeline.proof.evidence import Evidence
 
 
 def _files(name: str, text: str, metavar: str) -> Any:
@@ -50,7 +50,7 @@ def evidence_of(
 ) -> Evidence:
     """The files that the options name."""
     with readable():
-        from twinbus.pipeline.evidence import Evidence
+        from twinbus.pipeline.proof.evidence import Evidence
 
     for path in [*(journal or []), *(send_log or []), *(ledger or []), *([residents] if residents else [])]:
         if not path.exists():

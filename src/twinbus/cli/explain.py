@@ -1,6 +1,6 @@
 """`twinbus explain`: one message's journey over both namespaces, with times, and where it is now.
 
-What is known of it is found in `twinbus.pipeline.explain`, from files and without Spark.
+What is known of it is found in `twinbus.pipeline.proof.explain`, from files and without Spark.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from twinbus.cli.running import PromptError, command
 from twinbus.cli.showing import clean
 
 if TYPE_CHECKING:
-    from twinbus.pipeline.evidence import Evidence
-    from twinbus.pipeline.explain import Journey
+    from twinbus.pipeline.proof.evidence import Evidence
+    from twinbus.pipeline.proof.explain import Journey
 
 
 @command
@@ -52,7 +52,7 @@ async def explain(
     if not asked and not evidence.journals and not evidence.send_logs:
         raise PromptError("Name journals with --journal, or a pair that can be asked with --pair or --primary.")
     with readable():
-        from twinbus.pipeline import explain as telling
+        from twinbus.pipeline.proof import explain as telling
 
         if asked:
             journey = await _asked(evidence, message_id, pair, primary, secondary, output)
@@ -70,8 +70,8 @@ async def _asked(
     evidence: Evidence, message_id: str, pair: Path | None, primary: str | None, secondary: str | None, output: Output
 ) -> Journey:
     """With the journals up to now, and a look at every place where a copy should be."""
-    from twinbus.pipeline import explain as telling
-    from twinbus.pipeline.gathering import export
+    from twinbus.pipeline.proof import explain as telling
+    from twinbus.pipeline.proof.gathering import export
 
     async with halves(pair, primary, secondary) as namespaces:
         exported = await export(namespaces, needed=not evidence.journals)
@@ -85,7 +85,7 @@ async def _asked(
 
 
 def _show(output: Output, journey: Journey) -> None:
-    from twinbus.pipeline.report import moment
+    from twinbus.pipeline.proof.report import moment
 
     output.line(clean(journey.message_id))
     table = Table(output, ["WHEN", "NAMESPACE", "WHERE", "WHAT", "DETAIL"])
@@ -100,7 +100,7 @@ def _show(output: Output, journey: Journey) -> None:
 
 
 def _document(journey: Journey) -> dict[str, Any]:
-    from twinbus.pipeline.report import moment
+    from twinbus.pipeline.proof.report import moment
 
     return {
         "message_id": journey.message_id,

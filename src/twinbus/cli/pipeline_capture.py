@@ -1,7 +1,6 @@
 """`twinbus pipeline capture`: messages of entities, or the journals of brokers, into Parquet files by day.
 
-The capturing is done in `twinbus.pipeline.capture` and `journal_capture`; here it is started, shown, and ended by a
-signal.
+The capturing is done in `twinbus.pipeline.capturing`; here it is started, shown, and ended by a signal.
 """
 
 from __future__ import annotations
@@ -25,8 +24,8 @@ from twinbus.cli.values import Duration, parse_duration
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from twinbus.pipeline.archive import Archive
-    from twinbus.pipeline.captured import Captured
+    from twinbus.pipeline.capturing.archive import Archive
+    from twinbus.pipeline.capturing.captured import Captured
 
 EVERY_S = 60.0
 
@@ -122,13 +121,13 @@ async def capture(
 
 
 def _journals(directories: list[Path], archive: Archive, **settings: Any) -> Captured:
-    from twinbus.pipeline.journal_capture import capture_often
+    from twinbus.pipeline.capturing.journal_capture import capture_often
 
     return capture_often(archive, directories, **settings)
 
 
 def _browsed(spark: SparkSession, options: dict[str, str], archive: Archive, **settings: Any) -> Captured:
-    from twinbus.pipeline.capture import browse_often
+    from twinbus.pipeline.capturing.capture import browse_often
 
     return browse_often(spark, archive, options, **settings)
 
@@ -136,14 +135,14 @@ def _browsed(spark: SparkSession, options: dict[str, str], archive: Archive, **s
 def _consumed(
     spark: SparkSession, options: dict[str, str], checkpoint: Path, archive: Archive, compact: bool, **settings: Any
 ) -> Captured:
-    from twinbus.pipeline.capture import consume
-    from twinbus.pipeline.captured import COMPACT_EVERY
+    from twinbus.pipeline.capturing.capture import consume
+    from twinbus.pipeline.capturing.captured import COMPACT_EVERY
 
     return consume(spark, archive, options, checkpoint, compact_every=COMPACT_EVERY if compact else 0, **settings)
 
 
 def _opened(to: Path, work: Callable[[Archive], Captured]) -> Captured:
-    from twinbus.pipeline.archive import Archive
+    from twinbus.pipeline.capturing.archive import Archive
 
     with Archive(to).open() as archive:
         return work(archive)

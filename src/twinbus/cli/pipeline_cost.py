@@ -119,9 +119,9 @@ async def cost(
     json: JsonOption = False,
 ) -> None:
     """Billable operations and bytes by the journals, and what they cost; or what it would cost otherwise."""
-    from twinbus.pipeline import metering, whatif
-    from twinbus.pipeline import prices as price_tables
-    from twinbus.pipeline.cost import bill
+    from twinbus.pipeline.costs import metering, whatif
+    from twinbus.pipeline.costs import prices as price_tables
+    from twinbus.pipeline.costs.cost import bill
     from twinbus.pipeline.errors import PipelineError
 
     if (messages is None) == (not journal):

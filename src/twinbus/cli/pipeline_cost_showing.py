@@ -15,15 +15,15 @@ from twinbus.cli.showing import clean
 from twinbus.model.duration import format_duration
 
 if TYPE_CHECKING:
-    from twinbus.pipeline.cost import Bill
-    from twinbus.pipeline.metering import Model
-    from twinbus.pipeline.prices import Prices
-    from twinbus.pipeline.whatif import Estimate
+    from twinbus.pipeline.costs.cost import Bill
+    from twinbus.pipeline.costs.metering import Model
+    from twinbus.pipeline.costs.prices import Prices
+    from twinbus.pipeline.costs.whatif import Estimate
 
 
 def show_bill(output: Output, found: Bill, by: Sequence[str]) -> None:
     """The operations by what was asked for, then what they cost."""
-    from twinbus.pipeline.cost import remarks, sheets
+    from twinbus.pipeline.costs.cost import remarks, sheets
 
     if output.as_json:
         _bill_records(output, found, by)
@@ -62,7 +62,7 @@ def show_estimates(
     output: Output, estimates: Sequence[Estimate], model: Model, prices: Prices, tier: str | None, units: int
 ) -> None:
     """Each set-up with its operations, what it adds to the unpaired one, and what it costs."""
-    from twinbus.pipeline.cost import amount
+    from twinbus.pipeline.costs.cost import amount
 
     plain = estimates[0].operations
     totals = [sum((line.amount for line in found.charges(prices, tier, units)), Decimal(0)) for found in estimates]

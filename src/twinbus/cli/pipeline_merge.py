@@ -1,6 +1,6 @@
 """`twinbus pipeline merge`: two namespaces' copies of the same messages become one stream.
 
-The merging is done in `twinbus.pipeline.merge`; here it is described, started, shown, and ended by a signal.
+The merging is done in `twinbus.pipeline.merging.merge`; here it is described, started, shown, and ended by a signal.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from twinbus.cli.values import Duration, parse_duration
 
 if TYPE_CHECKING:
     from twinbus.pair.description import PairDescription
-    from twinbus.pipeline.merge import Merge, Progress
+    from twinbus.pipeline.merging.merge import Merge, Progress
 
 ALARMS_SHOWN = 10
 
@@ -116,7 +116,7 @@ async def merge(
         raise PromptError("Give --checkpoint and --staging, two directories that survive a crash.")
     starts(output)
     with session("twinbus merge", master, conf) as spark:
-        from twinbus.pipeline import merge as job
+        from twinbus.pipeline.merging import merge as job
 
         def work(told: threading.Event) -> Progress:
             chosen = job.named(entities)
@@ -148,7 +148,7 @@ def _target(pair: PairDescription, queue: str | None, topic: str | None, target:
     told = {name: text for name, text in (("queue", queue), ("topic", topic)) if text is not None}
     if target is not None:
         return {**told, "connectionString": target}
-    from twinbus.pipeline.queries import connection_options
+    from twinbus.pipeline.merging.queries import connection_options
 
     return {**told, **connection_options(pair.primary)}
 

@@ -1,6 +1,6 @@
 """How a syphon on Spark is shown: a bar on a terminal, plain lines elsewhere, JSON for scripts; the last line always.
 
-The numbers are `twinbus.pipeline.progress`'.
+The numbers are `twinbus.pipeline.syphoning.progress`'.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from twinbus.cli.output import Output
 from twinbus.cli.showing import clean
 
 if TYPE_CHECKING:
-    from twinbus.pipeline.progress import Progress
+    from twinbus.pipeline.syphoning.progress import Progress
 
 LOOK_S = 0.25
 LINE_S = 5.0  # Where there is no terminal a line is enough every so often.

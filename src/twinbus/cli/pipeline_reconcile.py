@@ -34,8 +34,8 @@ from twinbus.cli.showing import clean
 from twinbus.cli.values import Duration, Instant, parse_duration, parse_instant
 
 if TYPE_CHECKING:
-    from twinbus.pipeline.evidence import Evidence, Window
-    from twinbus.pipeline.findings import Findings, Found
+    from twinbus.pipeline.proof.evidence import Evidence, Window
+    from twinbus.pipeline.proof.findings import Findings, Found
 
 UNPROVEN = 3
 SHOWN = 10  # So many rows of each table at the prompt.
@@ -118,11 +118,11 @@ async def reconcile(
                 evidence = await _gathered(evidence, pair, primary, secondary, keep or Path(scratch), output, tell)
             tell("starting Spark")
             with session("twinbus pipeline reconcile", master, conf) as spark:
-                from twinbus.pipeline.reconcile import reconcile as judge
+                from twinbus.pipeline.proof.reconcile import reconcile as judge
 
                 findings = judge(spark, evidence, window, tell)
             if report is not None:
-                from twinbus.pipeline.report import write_report
+                from twinbus.pipeline.proof.report import write_report
 
                 tell("drawing the report")
                 write_report(findings, report)
@@ -147,7 +147,7 @@ async def _gathered(
     output: Output,
     tell: Callable[[str], None],
 ) -> Evidence:
-    from twinbus.pipeline.gathering import gather
+    from twinbus.pipeline.proof.gathering import gather
 
     async with halves(pair, primary, secondary) as namespaces:
         found, remarks = await gather(namespaces, evidence, directory, tell)
@@ -159,7 +159,7 @@ async def _gathered(
 def _window(
     since: Instant | None, until: Instant | None, slo: Duration | None, backlog_queues: int | None, rows: int
 ) -> Window:
-    from twinbus.pipeline.evidence import Window
+    from twinbus.pipeline.proof.evidence import Window
 
     return replace(
         Window(since_ms=_moment(since), until_ms=_moment(until), backlog_queues=backlog_queues, rows=rows),
@@ -186,8 +186,8 @@ def _telling() -> Iterator[Callable[[str], None]]:
 
 
 def _show(output: Output, findings: Findings) -> None:
-    from twinbus.pipeline.findings import HARMLESS, SUSPICIOUS
-    from twinbus.pipeline.report import seconds
+    from twinbus.pipeline.proof.findings import HARMLESS, SUSPICIOUS
+    from twinbus.pipeline.proof.report import seconds
 
     for name in SUSPICIOUS:
         found = findings.tables.get(name)
@@ -216,7 +216,7 @@ _DELAYS = ("MESSAGES", "50 %", "95 %", "99 %", "LONGEST")
 
 
 def _show_table(output: Output, found: Found) -> None:
-    from twinbus.pipeline.report import shown
+    from twinbus.pipeline.proof.report import shown
 
     output.line(f"{found.title}: {found.count:,}")
     filled = [place for place in range(len(found.columns)) if any(row[place] not in (None, "") for row in found.rows)]

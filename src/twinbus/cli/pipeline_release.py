@@ -1,6 +1,6 @@
 """`twinbus pipeline release`: what a query with claimMode=defer has set aside, and nobody will read, is given back.
 
-The giving back is done in `twinbus.pipeline.deferring`; no Spark is started for it.
+The giving back is done in `twinbus.pipeline.reading.deferring`; no Spark is started for it.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ async def release(
     json: JsonOption = False,
 ) -> None:
     """Give back what an abandoned query has set aside: each message is sent anew under its id, then completed."""
-    from twinbus.pipeline.deferring import release as give_back
     from twinbus.pipeline.errors import PipelineError
     from twinbus.pipeline.options import Subscribed, Target
+    from twinbus.pipeline.reading.deferring import release as give_back
 
     namespace(connection_string, ca)  # Says what is missing, or will not do.
     target = Target(connection_string=connection_string, ca=None if ca is None else str(ca))

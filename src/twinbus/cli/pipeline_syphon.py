@@ -1,6 +1,6 @@
 """`twinbus pipeline syphon`: diverted messages are brought home by jobs on Spark.
 
-The moving is done in `twinbus.pipeline.syphon`; here it is started, shown, and ended by a signal.
+The moving is done in `twinbus.pipeline.syphoning.syphon`; here it is started, shown, and ended by a signal.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from twinbus.cli.showing import clean, counted
 from twinbus.cli.values import Duration, parse_duration
 
 if TYPE_CHECKING:
-    from twinbus.pipeline.progress import Progress
-    from twinbus.pipeline.syphon import SparkSyphon
+    from twinbus.pipeline.syphoning.progress import Progress
+    from twinbus.pipeline.syphoning.syphon import SparkSyphon
 
 RETRY_S, RETRY_MAX_S = 1.0, 30.0
 
@@ -69,7 +69,7 @@ async def syphon(
     starts(output)
     with session("twinbus syphon", master, conf) as spark:
         from twinbus.pipeline.errors import PipelineError
-        from twinbus.pipeline.syphon import SparkSyphon
+        from twinbus.pipeline.syphoning.syphon import SparkSyphon
 
         try:
             async with SparkSyphon(spark, description, receivers=receivers, rate_limit=rate_limit) as run:

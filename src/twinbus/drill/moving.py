@@ -1,6 +1,6 @@
 """How fast a backlog is brought home, three ways in one run: on Spark, by one pump in a process, by a loop of the SDK.
 
-Fills the backlog, empties it, and takes the time; what the ways do is told in `pipeline.syphon` and `pair.pumping`.
+Fills the backlog, empties it, and takes the time; what the ways do is told in `pipeline.syphoning` and `pair.pumping`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from twinbus.drill.brokers import Broker
 from twinbus.pair.description import HalfDescription, PairDescription
 from twinbus.pair.options import SendAvailabilityOptions
 from twinbus.pair.standalone import StandaloneSyphon
-from twinbus.pipeline.syphon import SparkSyphon
+from twinbus.pipeline.syphoning.syphon import SparkSyphon
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

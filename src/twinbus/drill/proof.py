@@ -1,6 +1,6 @@
 """Spark beside a drill: it drains the backlog, then proves from journals, ledger and send log what became of it all.
 
-It starts while the drill begins, since that takes a while. What counts as proven is `pipeline.reconcile`'s business.
+It starts while the drill begins, since that takes a while. What counts as proven is told in `pipeline.proof`.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from twinbus.pair.options import SendAvailabilityOptions
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from twinbus.pipeline.cost import Bill
-    from twinbus.pipeline.evidence import Evidence, Window
-    from twinbus.pipeline.findings import Findings
+    from twinbus.pipeline.costs.cost import Bill
+    from twinbus.pipeline.proof.evidence import Evidence, Window
+    from twinbus.pipeline.proof.findings import Findings
 
 PATIENCE_S = 60.0
 
@@ -94,7 +94,7 @@ class Prover:
 
     async def drain(self) -> int | None:
         """Bring the backlog home; how many messages are left, or None if nobody can tell."""
-        from twinbus.pipeline.syphon import SparkSyphon
+        from twinbus.pipeline.syphoning.syphon import SparkSyphon
 
         assert self._description is not None
         async with SparkSyphon(await self._spark(), self._description, round_s=2.0) as syphon:
@@ -103,8 +103,8 @@ class Prover:
 
     async def prove(self, send_log: Path, ledger: Path) -> Proof:
         """Browse what is left, have the journals written, and judge."""
-        from twinbus.pipeline.evidence import Evidence, Window
-        from twinbus.pipeline.gathering import gather
+        from twinbus.pipeline.proof.evidence import Evidence, Window
+        from twinbus.pipeline.proof.gathering import gather
 
         assert self._description is not None
         exported = self._directory / "ledger.jsonl"
@@ -123,9 +123,9 @@ class Prover:
         return await asyncio.to_thread(self._judge, await self._spark(), evidence, window)
 
     def _judge(self, spark: SparkSession, evidence: Evidence, window: Window) -> Proof:
-        from twinbus.pipeline.cost import cost
-        from twinbus.pipeline.reconcile import reconcile
-        from twinbus.pipeline.report import write_report
+        from twinbus.pipeline.costs.cost import cost
+        from twinbus.pipeline.proof.reconcile import reconcile
+        from twinbus.pipeline.proof.report import write_report
 
         findings = reconcile(spark, evidence, window)
         bill = cost(spark, evidence.journals)

@@ -32,25 +32,25 @@ class ServiceBusDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Browses; nothing is consumed."""
-        from twinbus.pipeline.source import BrowsingReader
+        from twinbus.pipeline.reading.source import BrowsingReader
 
         return BrowsingReader(SourceOptions.parse(self.options), RowMaker(_types(schema)))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """Receives, and completes what Spark has committed."""
-        from twinbus.pipeline.streaming import stream_reader
+        from twinbus.pipeline.reading.streaming import stream_reader
 
         return stream_reader(self.options, _types(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Sends rows."""
-        from twinbus.pipeline import sink
+        from twinbus.pipeline.writing import sink
 
         return sink.writer(self.options, schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
         """Sends the rows of each batch."""
-        from twinbus.pipeline import sink
+        from twinbus.pipeline.writing import sink
 
         return sink.stream_writer(self.options, schema, overwrite)
 

@@ -12,9 +12,9 @@ from typer.testing import CliRunner
 from twinbus.cli import app
 from twinbus.cli.output import Output
 from twinbus.cli.pipeline_cost_showing import show_bill
-from twinbus.pipeline.cost import bill
-from twinbus.pipeline.metering import Meter
-from twinbus.pipeline.prices import load
+from twinbus.pipeline.costs.cost import bill
+from twinbus.pipeline.costs.metering import Meter
+from twinbus.pipeline.costs.prices import load
 
 
 def run(*words: str) -> Any:

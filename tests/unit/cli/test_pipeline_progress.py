@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from twinbus.cli.pipeline_progress import last_words, span, words
-from twinbus.pipeline.progress import Progress
+from twinbus.pipeline.syphoning.progress import Progress
 
 
 def test_a_line_has_moved_left_rate_and_time_to_go() -> None:
