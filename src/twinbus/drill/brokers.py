@@ -14,9 +14,12 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-READY_S = 30.0
+from twinbus.client import ConnectionString
+
+READY_S = 60.0
 STOP_S = 10.0
 LOOPBACK = "127.0.0.1"
+TAKEN = "address already in use"
 PORTS = range(20_000, 32_000)  # Below those that the system gives to whoever connects.
 
 
@@ -44,16 +47,30 @@ class Broker:
         return self._ports[0]
 
     @property
+    def http_address(self) -> str:
+        """Where it is administered, and where its relay is."""
+        return f"http://{LOOPBACK}:{self._ports[1]}"
+
+    @property
     def is_running(self) -> bool:
         """Whether the process is there."""
         return self._process is not None and self._process.returncode is None
 
     async def start(self) -> None:
         """Start the broker and wait until it is ready."""
+        try:
+            await self._start()
+        except BrokerFailedError:
+            if self.connection_string or TAKEN not in self.said():
+                raise
+            self._ports = (free_port(), free_port())  # Somebody was quicker; nobody knows of these ports yet.
+            await self._start()
+
+    async def _start(self) -> None:
         amqp, http = self._ports
         command = [sys.executable, "-m", "twinbus", "serve", str(self._config)]
         command += ["--namespace", self.namespace, "--data", str(self._data), "--host", LOOPBACK]
-        command += ["--amqp-port", str(amqp), "--http-port", str(http), *self._options]
+        command += ["--amqp-port", str(amqp), "--http-port", str(http), "--no-console", *self._options]
         with self._log.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
                 *command, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=log
@@ -86,6 +103,12 @@ class Broker:
     async def stop(self) -> None:
         """End it politely."""
         await self._end(signal.SIGTERM)
+
+    def lose_disk(self) -> None:
+        """While it is down: the next start finds nothing but its configuration. The key stays, as clients have it."""
+        self._data.rename(self._data.with_name(f"{self.namespace}-lost"))
+        key = ConnectionString.parse(self.connection_string).key or ""
+        self._options = (*self._options, "--key", key)
 
     def freeze(self) -> None:
         """Stop it in its tracks: connections stay, nothing answers."""

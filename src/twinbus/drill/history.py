@@ -28,9 +28,10 @@ class SendLog:
     ) -> None:
         self._file.close()
 
-    def attempted(self, message_id: str, entity: str, at: float) -> None:
-        """A message is about to be sent."""
-        self._write({"attempted": message_id, "entity": entity, "at": round(at, 4)})
+    def attempted(self, message_id: str, entity: str, at: float, tag: str | None = None) -> None:
+        """A message is about to be sent; `tag` is what its copies share, where that is not the MessageId."""
+        told: dict[str, object] = {"attempted": message_id, "entity": entity, "at": round(at, 4)}
+        self._write(told if tag is None else {**told, "tag": tag})
 
     def acknowledged(self, message_id: str, at: float, diverted: bool) -> None:
         """The sender was told that the message is kept."""
@@ -46,6 +47,19 @@ class SendLog:
 
 
 @dataclass(frozen=True, slots=True)
+class Known:
+    """What somebody knows of messages beside the log."""
+
+    diverted: frozenset[str] = frozenset()  # An outbox may divert what it acknowledged long before.
+    kept: frozenset[str] = frozenset()  # Seen where they are safe, though nobody can receive them yet.
+    # Only a namespace held these that never came back: they must be lost, and nothing else.
+    condemned: frozenset[str] = frozenset()
+
+
+NOTHING = Known()
+
+
+@dataclass(frozen=True, slots=True)
 class Verdict:
     """What became of the messages."""
 
@@ -56,14 +70,15 @@ class Verdict:
     duplicated: tuple[str, ...]
     diverted: int
     recovered: int  # Diverted, and received.
+    condemned: frozenset[str] = frozenset()  # See Known.
     divert_s: float | None = None
     heal_s: float | None = None
     drain_s: float | None = None
 
     @property
     def holds(self) -> bool:
-        """Whether the claim holds: nothing that was acknowledged is missing, nothing came twice."""
-        return not self.lost and not self.duplicated
+        """Whether the claim holds: nothing that was acknowledged is missing but what had to be, nothing came twice."""
+        return set(self.lost) == self.condemned and not self.duplicated
 
     def line(self) -> str:
         """One line, the same for people and for scripts."""
@@ -79,11 +94,11 @@ class Verdict:
         )
 
 
-def judge(log: Path, received: Counter[str]) -> Verdict:
+def judge(log: Path, received: Counter[str], known: Known = NOTHING) -> Verdict:
     """Compare what was sent with what came; times are added by whoever measured them."""
     attempted: set[str] = set()
     acknowledged: set[str] = set()
-    diverted: set[str] = set()
+    diverted: set[str] = set(known.diverted)
     for line in log.read_text().splitlines():
         entry = json.loads(line)
         if "attempted" in entry:
@@ -96,8 +111,9 @@ def judge(log: Path, received: Counter[str]) -> Verdict:
         attempted=len(attempted),
         acknowledged=len(acknowledged),
         received=len(received),
-        lost=tuple(sorted(acknowledged - set(received))),
+        lost=tuple(sorted(acknowledged - set(received) - known.kept)),
         duplicated=tuple(sorted(message for message, times in received.items() if times > 1)),
         diverted=len(diverted),
         recovered=len(diverted & set(received)),
+        condemned=known.condemned,
     )

@@ -13,10 +13,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from twinbus.drill.brokers import Broker
-from twinbus.pair.description import HalfDescription, PairDescription
+from twinbus.pair.description import PairDescription
 from twinbus.pair.ledger_keeping import records
-from twinbus.pair.options import SendAvailabilityOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -48,7 +46,6 @@ class Proof:
             self.findings.line(),
             self.findings.pair_line(),
             f"cost: {self.bill.operations:,} billable operations; `twinbus pipeline cost` prices them",
-            f"report: {self.report}",
         ]
 
 
@@ -84,13 +81,9 @@ class Prover:
         assert self._opening is not None
         return await self._opening
 
-    def describe(self, primary: Broker, secondary: Broker, options: SendAvailabilityOptions) -> None:
+    def describe(self, pair: PairDescription) -> None:
         """Which pair it is about."""
-        self._description = PairDescription(
-            HalfDescription(primary.connection_string, name=primary.namespace),
-            HalfDescription(secondary.connection_string, name=secondary.namespace),
-            options,
-        )
+        self._description = pair
 
     async def drain(self) -> int | None:
         """Bring the backlog home; how many messages are left, or None if nobody can tell."""

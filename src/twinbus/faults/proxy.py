@@ -197,6 +197,8 @@ class _Pair:
                 await asyncio.sleep(len(data) / proxy.bytes_per_s)
             await proxy.gate()
             for frame in cutter.feed(data):
+                if writer.is_closing():
+                    return  # Who reads there is gone, perhaps killed.
                 swallowed = proxy.is_swallowed(frame.says, toward)
                 if swallowed is None:
                     writer.write(frame.data)
