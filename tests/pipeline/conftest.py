@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from support.closing import quick_closing
 from support.pair_scene import brokers, pytest_collection_modifyitems, scene
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["brokers", "pytest_collection_modifyitems", "scene", "spark"]
+__all__ = ["brokers", "pytest_collection_modifyitems", "quick_closing", "scene", "spark"]
 
 
 @pytest.fixture(scope="session")

@@ -12,6 +12,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,9 +20,11 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 import pyarrow.dataset as ds
 import pytest
+from typer.testing import CliRunner
 
 from support.broker import BrokerProcess, wait_for
 from support.queues import contents, numbered, put
+from twinbus.cli import app
 from twinbus.client import connect
 from twinbus.client.messages import build, read
 from twinbus.model.message import Outcome
@@ -139,15 +142,22 @@ def test_small_files_are_joined_and_spark_reads_them(
 
 @pytest.mark.timeout(400)
 def test_killed_without_notice_nothing_is_lost_and_nothing_twice(
-    broker: BrokerProcess, queue: str, tmp_path: Path
+    spark: SparkSession, broker: BrokerProcess, queue: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The whole tree of processes, Java and workers included, as soon as a batch can be seen."""
+    """The whole tree of processes, Java and workers included, as soon as a batch can be seen.
+
+    The run that goes on where it ended is on the session that is there.
+    """
     put(broker, queue, numbered(3000))
     out = tmp_path / "out"
-    command = [sys.executable, "-m", "twinbus", "pipeline", "capture", queue, "--consume", "--to", str(out)]
+    words = ["pipeline", "capture", queue, "--consume", "--to", str(out)]
     told = {**os.environ, "TWINBUS_CONNECTION_STRING": broker.connection_string()}
     running = subprocess.Popen(
-        [*command, "--watch"], env=told, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        [sys.executable, "-m", "twinbus", *words, "--watch"],
+        env=told,
+        start_new_session=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
     )
     try:
         wait_for(lambda: bool(list(out.glob("day=*/*.parquet"))) or running.poll() is not None, "a file", 120)
@@ -158,8 +168,9 @@ def test_killed_without_notice_nothing_is_lost_and_nothing_twice(
         running.wait()
     seen = ids(out)
     assert set(seen.values()) == {1}
-    done = subprocess.run([*command, "--json"], env=told, capture_output=True, text=True, timeout=150, check=False)
-    assert done.returncode == 0, done.stderr[-2000:]
+    monkeypatch.setattr("twinbus.cli.pipeline_capture.session", lambda *options: nullcontext(spark))
+    done = CliRunner().invoke(app, [*words, "--json"], env=told)
+    assert done.exit_code == 0, done.stderr[-2000:]
     assert json.loads(done.stdout.splitlines()[-1])["files"] >= 1
     assert ids(out) == all_of(6000)
     assert contents(broker, queue) == []

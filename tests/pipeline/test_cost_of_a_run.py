@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from support.broker import BrokerProcess
+from support.broker import BrokerProcess, running
 from support.hurried import hurried
 from support.pair_scene import QUICK, Scene, until
 from twinbus.pair import State
@@ -37,7 +37,7 @@ def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[BrokerPr
         options = ("--journal", str(directory / "journal"))
         found.append(BrokerProcess(directory, namespace=name, options=options))
     primary, secondary = found
-    with primary, secondary:
+    with running(primary, secondary):
         yield primary, secondary
 
 

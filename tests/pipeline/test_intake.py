@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -184,6 +185,21 @@ def test_an_address_where_nobody_answers_is_told_at_once(scene: StreamScene) -> 
     with pytest.raises(PipelineError, match="Is it running"):
         take(found)
     found.close()
+
+
+def test_a_silent_address_holds_nobody_up_who_may_do_without_it(
+    scene: StreamScene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("twinbus.pipeline.reading.intake.CONNECT_S", 0.1)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        text = scene.broker.connection_string().replace(str(scene.broker.amqp_port), str(silent.getsockname()[1]))
+        given = {"connectionString": text, "queue": "q", "failOnUnreachable": "false"}
+        found = Intake(SourceOptions.parse(given))
+        began = time.monotonic()
+        assert [take(found, wait_s=0.1) for _ in range(3)] == [[], [], []]
+        assert time.monotonic() - began < 10.0
+        assert found.away is not None
+        found.close()
 
 
 def test_counts_of_what_waits_come_from_the_administration(scene: StreamScene) -> None:

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import os
 import shutil
+import signal
+import subprocess
+import sys
 import threading
 import time
 from collections import Counter
@@ -17,6 +21,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
+from support import merge_worker
 from support.broker import BrokerProcess, wait_for
 from support.queues import contents, numbered, put
 from twinbus.client import connect
@@ -188,32 +193,88 @@ def test_to_a_queue_messages_arrive_as_they_were_sent(
     assert len(contents(primary, target)) == 3
 
 
-def test_a_merge_goes_on_while_one_namespace_is_dead(
+def test_a_merge_starts_and_goes_on_while_one_namespace_is_dead(
     spark: SparkSession, brokers: Brokers, entity: str, make: Callable[..., Merge]
 ) -> None:
     primary, secondary = brokers
     job, until = make(), threading.Event()
     files = job.files
     assert files is not None
-    put(primary, entity, numbered(10))
+    away: list[set[str]] = [set()]  # As it changed.
+
+    def told(progress: Progress) -> None:
+        if set(progress.away) != away[-1]:
+            away.append(set(progress.away))
+
     put(secondary, entity, numbered(10))
+    secondary.kill()
+    put(primary, entity, numbered(10))
     with ThreadPoolExecutor() as beside:
-        merging = beside.submit(merge, spark, job, watch=True, until=until)
+        merging = beside.submit(merge, spark, job, watch=True, until=until, told=told)
         try:
             _wait_for_rows(files, 10, merging)
+            wait_for(lambda: away[-1] == {SECONDARY}, "an alarm", 60)
+            secondary.start()
+            put(secondary, entity, [build(b"x", message_id="from-b")])
+            _wait_for_rows(files, 11, merging)
+            wait_for(lambda: away[-1] == set(), "the end of the alarm", 60)
             secondary.kill()
             put(primary, entity, numbered(10, first=10))
-            _wait_for_rows(files, 20, merging)
+            _wait_for_rows(files, 21, merging)
             secondary.start()
             put(secondary, entity, numbered(15, first=10))
-            _wait_for_rows(files, 25, merging)
+            _wait_for_rows(files, 26, merging)
         finally:
             until.set()
             if secondary.process is None:
                 secondary.start()
         progress = merging.result(60)
-    assert ids(files) == Counter({f"m{n}": 1 for n in range(25)})
-    assert progress.totals.copies == {PRIMARY: 20, SECONDARY: 25}
+    assert ids(files) == Counter({"from-b": 1, **{f"m{n}": 1 for n in range(25)}})
+    assert progress.totals.copies == {PRIMARY: 20, SECONDARY: 26}
+
+
+def test_a_merge_of_what_is_there_ends_without_a_namespace_that_is_away_and_says_so(
+    spark: SparkSession, brokers: Brokers, entity: str, make: Callable[..., Merge]
+) -> None:
+    primary, secondary = brokers
+    job = make()
+    put(primary, entity, numbered(5))
+    put(secondary, entity, numbered(8))
+    secondary.kill()
+    try:
+        progress = merge(spark, job)
+    finally:
+        secondary.start()
+    assert list(progress.away) == [SECONDARY]
+    assert progress.is_alarming
+    assert progress.delivered == {PRIMARY: 5}
+    progress = merge(spark, job)
+    assert (progress.delivered, progress.is_alarming) == ({SECONDARY: 3}, False)
+
+
+@pytest.mark.timeout(500)  # A second Java.
+def test_a_merge_that_is_killed_in_a_batch_loses_and_doubles_nothing(
+    spark: SparkSession, brokers: Brokers, entity: str, tmp_path: Path
+) -> None:
+    for broker in brokers:
+        put(broker, entity, numbered(60))
+    strings = dict(
+        zip(("TWINBUS_PRIMARY", "TWINBUS_SECONDARY"), (each.connection_string() for each in brokers), strict=True)
+    )
+    path = os.pathsep.join(os.path.abspath(each) for each in sys.path if each)
+    killed = subprocess.run(
+        [sys.executable, merge_worker.__file__, str(tmp_path), entity, "1"],
+        env={**os.environ, **strings, "PYTHONPATH": path},
+        start_new_session=True,
+        timeout=300,
+        capture_output=True,
+    )
+    assert killed.returncode == -signal.SIGKILL, killed.stderr[-4000:]
+    assert ids(tmp_path / "out").total() > 30  # A batch, and one that Spark knows nothing of.
+    progress = merge(spark, merge_worker.job(tmp_path, PairDescription.read(environment=strings), entity))
+    assert ids(tmp_path / "out") == Counter({f"m{n}": 1 for n in range(60)})
+    assert progress.totals.copies == {PRIMARY: 60, SECONDARY: 60}
+    assert [contents(broker, entity) for broker in brokers] == [[], []]
 
 
 def _wait_for_rows(files: Path, count: int, merging: Future[Progress]) -> None:

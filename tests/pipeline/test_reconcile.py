@@ -38,10 +38,13 @@ def ids(findings: Findings, name: str) -> list[str]:
 
 
 def test_spark_finds_what_was_planted_in_several_pairs_and_agrees_with_the_oracle(
-    spark: SparkSession, tmp_path: Path
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from twinbus.pipeline.proof.reconcile import reconcile
+    from twinbus.pipeline.proof import reconcile as proof
 
+    # Large journals go through files; only that the plans are not compiled is as for small ones.
+    monkeypatch.setattr(proof, "SMALL", 0)
+    monkeypatch.setattr(proof, "_SETTINGS", {**proof._SETTINGS, **proof._SMALL})
     runs = [
         generate(
             tmp_path / str(seed),
@@ -63,7 +66,8 @@ def test_spark_finds_what_was_planted_in_several_pairs_and_agrees_with_the_oracl
         [run.ledger for run in runs],
     )
 
-    found = reconcile(spark, evidence, Window(slo_s=runs[0].slo_s, backlog_queues=runs[0].backlog_queues, rows=1_000))
+    window = Window(slo_s=runs[0].slo_s, backlog_queues=runs[0].backlog_queues, rows=1_000)
+    found = proof.reconcile(spark, evidence, window)
 
     def planted(*kinds: str) -> list[str]:
         return sorted(one for run in runs for one in run.ids(*kinds))
@@ -115,7 +119,7 @@ def command(spark: SparkSession, run: EventfulRun, monkeypatch: pytest.MonkeyPat
 
 def test_a_run_with_an_outage_balances(run: EventfulRun, command: Command, tmp_path: Path) -> None:
     report = tmp_path / "report.html"
-    told = command("--send-log", str(run.log.path), "--report", str(report), "--slo", "1h", "--json")
+    told = command("--send-log", str(run.log.path), "--report", str(report), "--slo", "1h", "--cost", "--json")
     assert told.exit_code == 0, told.output
     document = json.loads(told.stdout)
     assert (document["holds"], document["proven"], document["balances_out"]) == (True, True, True)
@@ -133,6 +137,8 @@ def test_a_run_with_an_outage_balances(run: EventfulRun, command: Command, tmp_p
     assert [row["message_id"] for row in tables["stuck"]["rows"]] == ["stranded"]
     assert {name for name, table in tables.items() if table["count"]} == {"stuck", "redelivered"}
     assert "It holds" in report.read_text()
+    assert int(document["cost"]["billable operations"].replace(",", "")) > len(run.diverted)
+    assert "<h2>Costs</h2>" in report.read_text()
 
 
 def test_a_journey_is_told_by_the_brokers_themselves_and_where_it_ended_is_looked_at(run: EventfulRun) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql.types import Row, StringType, StructField, StructType
 
-from support.broker import BrokerProcess, wait_for
+from support.broker import BrokerProcess, running, wait_for
 from support.queues import contents
 from twinbus.pair.description import PairDescription
 from twinbus.pair.standalone import StandaloneSyphon
@@ -180,7 +180,7 @@ def _run(frame: DataFrame, broker: BrokerProcess, name: str, checkpoint: Path) -
 def test_a_stream_goes_on_while_its_broker_is_dead(spark: SparkSession, tmp_path: Path) -> None:
     primary = BrokerProcess(tmp_path / "primary", namespace="contoso")
     secondary = BrokerProcess(tmp_path / "secondary", namespace="fabrikam")
-    with primary, secondary:
+    with running(primary, secondary):
         name = primary.create_queue("orders")
         pair = tmp_path / "pair.toml"
         pair.write_text(PAIR.format(primary=primary.connection_string(), secondary=secondary.connection_string()))

@@ -11,12 +11,16 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from support import stream_worker
 from support.broker import BrokerProcess, wait_for
 from support.streams import StreamScene
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 MESSAGES = 2_400
 START_S = 150.0  # Java and workers on a busy machine.
@@ -26,10 +30,10 @@ pytestmark = pytest.mark.timeout(500)
 class QueryProcess:
     """One run of the query, and all that it has started."""
 
-    def __init__(self, directory: Path, connection_string: str, queue: str, trigger: str) -> None:
+    def __init__(self, directory: Path, queue: str) -> None:
         path = os.pathsep.join(os.path.abspath(each) for each in sys.path if each)
-        environment = {**os.environ, "PYTHONPATH": path, stream_worker.VARIABLE: connection_string}
-        command = [sys.executable, stream_worker.__file__, str(directory), queue, trigger, "local[2,4]"]
+        environment = {**os.environ, "PYTHONPATH": path}
+        command = [sys.executable, stream_worker.__file__, str(directory), queue, "local[2,4]"]
         self._log = directory / "log"
         with self._log.open("ab") as log:
             self.process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
@@ -77,7 +81,8 @@ def _command(pid: int) -> str:
     return ""
 
 
-def test_killed_drivers_and_workers_lose_and_double_nothing(tmp_path: Path) -> None:
+def test_killed_drivers_and_workers_lose_and_double_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    """What the killed ones left is brought to its end on the session that is there."""
     (tmp_path / "batches").mkdir()
     ids = [f"m{number}" for number in range(MESSAGES)]
     done = lambda: len(list((tmp_path / "batches").glob("*.json")))  # noqa: E731
@@ -85,16 +90,13 @@ def test_killed_drivers_and_workers_lose_and_double_nothing(tmp_path: Path) -> N
         scene = StreamScene(None, broker, tmp_path)  # type: ignore[arg-type]
         queue = scene.queue(MaxDeliveryCount=10)
         scene.send(queue, ids)
-
-        def run(trigger: str) -> QueryProcess:
-            return QueryProcess(tmp_path, broker.connection_string(), queue, trigger)
-
-        first = run("always")
+        (tmp_path / stream_worker.CONNECTION_STRING).write_text(broker.connection_string())
+        first = QueryProcess(tmp_path, queue)
         try:
             first.until(lambda: done() >= 2, "two batches")
         finally:
             first.kill()
-        second = run("always")
+        second = QueryProcess(tmp_path, queue)
         try:
             for _ in range(2):
                 wanted = done() + 2
@@ -106,13 +108,7 @@ def test_killed_drivers_and_workers_lose_and_double_nothing(tmp_path: Path) -> N
             second.until(lambda: done() >= wanted, "a batch after its workers were killed")
         finally:
             second.kill()
-        third = run("once")
-        try:
-            code = third.process.wait(START_S + 60)
-        finally:
-            third.kill()
-        log = (tmp_path / "log").read_text()
-        assert code == 0, log[-4000:]
+        stream_worker.run(spark, tmp_path, queue, to_the_end=True)
         written = [json.loads(path.read_text()) for path in (tmp_path / "batches").glob("*.json")]
         assert Counter(each for batch in written for each in batch) == Counter(ids)
         assert broker.count(queue) == 0

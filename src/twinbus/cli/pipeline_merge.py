@@ -13,7 +13,7 @@ import typer
 
 from twinbus.cli.connection import JsonOption
 from twinbus.cli.output import Output
-from twinbus.cli.pairing import PairOption, PrimaryOption, SecondaryOption, described
+from twinbus.cli.pairing import PairOption, PrimaryOption, SecondaryOption, described, parsed_tag
 from twinbus.cli.pipeline_running import starts, until_told
 from twinbus.cli.pipeline_session import MasterOption, SettingOption, session
 from twinbus.cli.running import FAILED, PromptError, command
@@ -78,7 +78,13 @@ WindowOption = Annotated[
     ),
 ]
 TagOption = Annotated[
-    str, typer.Option("--tag", metavar="TAG", help="What copies share: message_id, subject or property:NAME.")
+    str | None,
+    typer.Option(
+        "--tag",
+        metavar="TAG",
+        show_default=False,
+        help="What copies share: message_id, subject or property:NAME; as the pair has it.",
+    ),
 ]
 
 
@@ -93,7 +99,7 @@ async def merge(
     checkpoint: CheckpointOption = None,
     staging: StagingOption = None,
     window: WindowOption = None,
-    tag: TagOption = "message_id",
+    tag: TagOption = None,
     pair: PairOption = None,
     primary: PrimaryOption = None,
     secondary: SecondaryOption = None,
@@ -102,14 +108,9 @@ async def merge(
     json: JsonOption = False,
 ) -> None:
     """Merge the copies of both namespaces into one stream: the first of each message goes on."""
-    from twinbus.pair.tags import Tag
-
     description = described(pair, primary, secondary)
     output = Output(json)
-    try:
-        parsed = Tag.parse(tag)
-    except ValueError as problem:
-        raise PromptError(clean(str(problem))) from None
+    parsed = parsed_tag(tag, description)
     if to_files is not None:
         checkpoint, staging = checkpoint or to_files / "_checkpoint", staging or to_files / "_staging"
     if checkpoint is None or staging is None:
@@ -160,12 +161,13 @@ class _Showing:
         self._output = output
         self._told: dict[str, Any] = {}
         self._alarms = 0
+        self._away: set[str] = set()
 
     def look(self, found: Progress) -> None:
         """A line when something has changed."""
         self._alarm(found)
         now = _record(found)
-        if now != self._told and found.delivered:
+        if now != self._told and (found.delivered or found.away):
             self._told = now
             self._line(now)
 
@@ -187,10 +189,17 @@ class _Showing:
                 + (f"; late {now['late']:,}" if now["late"] else "")
                 + (f"; without a tag {now['untagged']:,}" if now["untagged"] else "")
                 + (f"; dropped {now['dropped']:,}" if now["dropped"] else "")
+                + (f"; away: {', '.join(now['away'])}" if now["away"] else "")
             )
         output.flush()
 
     def _alarm(self, found: Progress) -> None:
+        for side, why in found.away.items():
+            if side not in self._away:
+                self._output.remark(f"ALARM: the {side} cannot be read: {clean(why)} Its copies will be merged later.")
+        for side in sorted(self._away - set(found.away)):
+            self._output.remark(f"The {side} can be read again.")
+        self._away = set(found.away)
         new = found.alone[self._alarms :]
         self._alarms = len(found.alone)
         for each in new[:ALARMS_SHOWN]:
@@ -213,4 +222,5 @@ def _record(found: Progress) -> dict[str, Any]:
         "untagged": totals.untagged,
         "dropped": totals.dropped,
         "open": totals.open,
+        "away": sorted(found.away),
     }

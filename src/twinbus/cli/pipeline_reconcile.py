@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -27,17 +27,20 @@ from twinbus.cli.evidence import (
     readable,
 )
 from twinbus.cli.output import Output, Table, progress_bar
-from twinbus.cli.pairing import PairOption, PrimaryOption, SecondaryOption, described
+from twinbus.cli.pairing import PairOption, PrimaryOption, SecondaryOption, described, parsed_tag
 from twinbus.cli.pipeline_session import MasterOption, SettingOption, session
 from twinbus.cli.running import PromptError, command
 from twinbus.cli.showing import clean
 from twinbus.cli.values import Duration, Instant, parse_duration, parse_instant
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from twinbus.pipeline.proof.evidence import Evidence, Window
     from twinbus.pipeline.proof.findings import Findings, Found
 
 UNPROVEN = 3
+PRICES = "2026-11"
 SHOWN = 10  # So many rows of each table at the prompt.
 
 
@@ -79,6 +82,21 @@ ReportOption = Annotated[
 KeepOption = Annotated[
     Path | None, _option("--keep", "Keep what was browsed in this directory, for another run.", metavar="DIR")
 ]
+TagOption = Annotated[
+    str | None,
+    _option(
+        "--tag",
+        "What copies share: message_id, or subject or property:NAME as the send logs give it; as the pair has it.",
+        metavar="TAG",
+    ),
+]
+CostOption = Annotated[
+    bool, typer.Option("--cost", help="What the journals' operations cost, too: at the prompt and in the report.")
+]
+PricesOption = Annotated[
+    str | None,
+    _option("--prices", "With --cost: a price table that comes along, or your own TOML file.", metavar="TABLE"),
+]
 RowsOption = Annotated[int, typer.Option("--rows", min=1, help="Bring so many rows of each table; all are counted.")]
 
 
@@ -97,8 +115,11 @@ async def reconcile(
     until: UntilOption = None,
     slo: SloOption = None,
     backlog_queues: QueuesOption = None,
+    tag: TagOption = None,
     rows: RowsOption = 100,
     report: ReportOption = None,
+    cost: CostOption = False,
+    prices: PricesOption = None,
     master: MasterOption = None,
     conf: SettingOption = None,
     json: JsonOption = False,
@@ -109,33 +130,51 @@ async def reconcile(
     asked = not offline and residents is None and bool(pair or primary or secondary)
     if not asked and not evidence.journals:
         raise PromptError("Name journals with --journal, or a pair that can be asked with --pair or --primary.")
-    if asked and backlog_queues is None and (pair or secondary):
-        backlog_queues = described(pair, primary, secondary).options.backlog_queue_count
+    told_by = parsed_tag(tag)
+    if asked and (pair or secondary):
+        description = described(pair, primary, secondary)
+        told_by = parsed_tag(tag, description)
+        backlog_queues = backlog_queues or description.options.backlog_queue_count
     with readable():
-        window = _window(since, until, slo, backlog_queues, rows)
+        window = replace(_window(since, until, slo, backlog_queues, rows), tag=str(told_by))
         with tempfile.TemporaryDirectory(prefix="twinbus-reconcile-") as scratch, _telling() as tell:
             if asked:
                 evidence = await _gathered(evidence, pair, primary, secondary, keep or Path(scratch), output, tell)
+            priced = (prices or PRICES) if cost or prices else None
             tell("starting Spark")
             with session("twinbus pipeline reconcile", master, conf) as spark:
-                from twinbus.pipeline.proof.reconcile import reconcile as judge
-
-                findings = judge(spark, evidence, window, tell)
+                findings, bill = _judged(spark, evidence, window, priced, tell)
             if report is not None:
                 from twinbus.pipeline.proof.report import write_report
 
                 tell("drawing the report")
-                write_report(findings, report)
+                write_report(findings, report, bill)
     if json:
-        output.record(findings.document())
+        output.record(findings.document() | ({"cost": bill} if bill else {}))
     else:
         _show(output, findings)
+        if bill:
+            output.line(f"cost: {'; '.join(f'{what} {text}' for what, text in bill.items())}")
         if report is not None:
             output.line(f"\nThe report is in {report}.")
     if not findings.holds:
         raise typer.Exit(1)
     if not findings.is_proven:
         raise typer.Exit(UNPROVEN)
+
+
+def _judged(
+    spark: SparkSession, evidence: Evidence, window: Window, prices: str | None, tell: Callable[[str], None]
+) -> tuple[Findings, Mapping[str, str]]:
+    """What was found, and in short what it cost by these prices; nothing without."""
+    from twinbus.pipeline.costs.cost import cost, in_short
+    from twinbus.pipeline.proof.reconcile import reconcile as judge
+
+    findings = judge(spark, evidence, window, tell)
+    if prices is None:
+        return findings, {}
+    tell("reckoning the cost")
+    return findings, in_short(cost(spark, evidence.journals, prices=prices))
 
 
 async def _gathered(

@@ -223,6 +223,7 @@ class SourceOptions:
     payload: bool = False  # One more column, with the whole encoded message.
     min_partitions: int | None = None
     fail_on_data_loss: bool = True
+    fail_on_unreachable: bool = True  # Of a stream, at its start; and of one that is to end.
     # Batch
     starting_sequence_number: int | None = None
     ending_sequence_number: int | None = None
@@ -249,6 +250,7 @@ class SourceOptions:
             payload=given.flag("payload", False),
             min_partitions=given.number("minPartitions", least=1),
             fail_on_data_loss=given.flag("failOnDataLoss", True),
+            fail_on_unreachable=given.flag("failOnUnreachable", True),
             starting_sequence_number=given.number("startingSequenceNumber"),
             ending_sequence_number=given.number("endingSequenceNumber"),
             session_id=given.text("sessionId"),

@@ -219,6 +219,14 @@ def remarks(found: Bill) -> list[str]:
     return told
 
 
+def in_short(found: Bill) -> dict[str, str]:
+    """The bill in a few lines, each with its text, for a report that is about something else."""
+    told = {share.key[0]: f"{share.operations:,}" for share in found.by("kind")}
+    told["billable operations"] = f"{found.operations:,}"
+    told[f"{found.prices.currency} by the prices of {found.prices.as_of}"] = amount(found.total)
+    return told
+
+
 def as_html(found: Bill, by: Sequence[str] = ("kind", "stage")) -> str:
     """The bill as a piece of a page, without styles of its own."""
     pieces = []

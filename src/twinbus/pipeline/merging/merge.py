@@ -28,8 +28,9 @@ from twinbus.pipeline.capturing.archive import Archive
 from twinbus.pipeline.capturing.captured import COMPACT_EVERY, Captured
 from twinbus.pipeline.errors import PipelineError
 from twinbus.pipeline.merging.queries import batch_of, connection_options, run, write_days
-from twinbus.pipeline.merging.sightings import PRIMARY, SECONDARY, Alone, Sighting, Sightings, Totals
+from twinbus.pipeline.merging.sightings import PRIMARY, SECONDARY, SIDES, Alone, Sighting, Sightings, Totals
 from twinbus.pipeline.options import entity_path
+from twinbus.pipeline.reading.staging import note_of
 from twinbus.pipeline.rows import PAYLOAD
 
 if TYPE_CHECKING:
@@ -73,11 +74,12 @@ class Progress:
     totals: Totals = field(default_factory=Totals)
     alone: list[Alone] = field(default_factory=list)  # Found in this run: their second copies never came.
     dropped: int = 0  # By the watermark, in this run.
+    away: dict[str, str] = field(default_factory=dict)  # Sides that cannot be read at present, and why.
 
     @property
     def is_alarming(self) -> bool:
         """Whether somebody should look."""
-        return bool(self.alone or self.dropped)
+        return bool(self.alone or self.dropped or self.away)
 
 
 def named(texts: list[str]) -> dict[str, str]:
@@ -143,6 +145,7 @@ def copies(spark: SparkSession, job: Merge) -> DataFrame:
             spark.readStream.format("servicebus")
             .options(**{**connection_options(half), **job.reading})
             .options(subscribe=",".join(names), stagingLocation=str(job.staging / side), payload="true")
+            .options(failOnUnreachable="false")
             .load()
         )
         known = {second: first for first, second in job.entities.items()} if side == SECONDARY else {}
@@ -242,6 +245,8 @@ class _Running:
                     self._account.dropped(dropped)
         self.progress.alone += self._account.settle(self._now_ms())
         self.progress.totals = self._account.totals()
+        notes = {side: note_of(self._job.staging / side) for side in SIDES}
+        self.progress.away = {side: note for side, note in notes.items() if note is not None}
         self._told(self.progress)
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from twinbus.model.journal import Column
 
+MESSAGE_ID = "message_id"
 RESIDENTS_VERSION = 1
 RESIDENTS_VERSION_KEY = "twinbus.residents.version"  # In the metadata of every file.
 
@@ -52,3 +53,9 @@ class Window:
     backlog_queues: int | None = None  # Backlog queues with this number or a higher one are surplus.
     slack_ms: int = 2_000  # Between a commit's instant and its being seen, and between two clocks.
     rows: int = 100  # So many of each table are brought; all are counted.
+    tag: str = MESSAGE_ID  # What copies share, as the ledger and the merge have it.
+
+    @property
+    def by_tag(self) -> bool:
+        """Whether copies are told by what the send logs give as their tag."""
+        return self.tag != MESSAGE_ID

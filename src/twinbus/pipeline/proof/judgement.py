@@ -9,14 +9,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from twinbus.model.address import BACKLOG_PART
-from twinbus.pipeline.proof.custody import CREATED, ENDED, IN_BACKLOG, code
+from twinbus.pipeline.proof.custody import ENDED, IN_BACKLOG, code
 from twinbus.pipeline.proof.evidence import Window
+from twinbus.pipeline.proof.kinship import (
+    KIN_BY_ID,
+    KIN_BY_TAG,
+    KNOWN,
+    NAMED_BY_ID,
+    NAMED_BY_TAG,
+    WORKED_BY_ID,
+    WORKED_BY_TAG,
+)
+from twinbus.pipeline.proof.ordering import IN_SESSIONS, OUT_OF_ORDER
+from twinbus.pipeline.proof.timing import DELAYS
 
 _WORKED = f"how_ended IN {code(ENDED, 'completed', 'received_deleted')}"
 _FINAL = code(ENDED, "completed", "received_deleted", "expired", "purged", "cancelled", "dropped")
 _DAMAGED = code(ENDED, "damaged")
-_SESSION_CREATORS = "('send', 'copy', 'schedule')"
-_FOREVER = 1 << 62
 
 # Copies that are there: by their journal and the browse, or by the browse alone where there is no journal.
 PRESENT = f"""
@@ -41,39 +50,40 @@ FROM sent
 WHERE acknowledgements > 0
     AND NOT EXISTS (SELECT 1 FROM messages WHERE messages.message_id = sent.message_id)
     AND NOT EXISTS (SELECT 1 FROM seen WHERE seen.message_id = sent.message_id)
-    AND NOT EXISTS (SELECT 1 FROM ledger WHERE ledger.tag = sent.message_id AND state <> 'claimed')
+    AND NOT EXISTS (
+        SELECT 1 FROM ledger WHERE ledger.tag = sent.message_id AND sent.tag IS NULL AND state <> 'claimed'
+    )
 GROUP BY message_id
 """
 
 # What may be lost: copies that vanished or were damaged, what left the backlog and arrived nowhere, and what has left
-# no trace. There are few, and what speaks for them is gathered by their ids.
+# no trace. There are few, and what speaks for them is gathered by their ids. What was on its way is not missed where it
+# was: it is enough that it arrived.
 SUSPECTS = f"""
-SELECT message_id, namespace, entity, lower(entity) AS path, 1 AS charge, created_us AS at_us
+SELECT message_id, namespace, entity, lower(entity) AS path, 1 AS charge, in_backlog AS on_its_way, created_us AS at_us
 FROM open WHERE standing = 'missing'
 UNION ALL
-SELECT message_id, namespace, entity, lower(entity), 2, created_us FROM copies WHERE how_ended IN {_DAMAGED}
+SELECT message_id, namespace, entity, lower(entity), 2, in_backlog, created_us FROM copies WHERE how_ended IN {_DAMAGED}
 UNION ALL
-SELECT copies.message_id, namespace, entity, lower(entity), 3, created_us
+SELECT copies.message_id, namespace, entity, lower(entity), 3, 1, created_us
 FROM copies JOIN (SELECT message_id FROM messages WHERE moves > 0 AND arrivals = 0) AS away
     ON away.message_id = copies.message_id
 WHERE in_backlog = 1 AND {_WORKED} AND ended_dead = 0 AND ended_us >= {_BEGINNING}
     AND (SELECT count(DISTINCT namespace) FROM streams) > 1
 UNION ALL
-SELECT message_id, '', entity, lower(entity), 4, attempted_us FROM traceless WHERE is_told = 1
+SELECT message_id, '', entity, lower(entity), CASE WHEN is_told = 1 THEN 4 ELSE 5 END, 1, attempted_us
+FROM traceless
 """
-# Another copy of the message that is there, or has ended as it should: in the same entity, or anywhere.
+# Another copy that has ended as it should (one that ended in the backlog has only gone on), or is there: in the same
+# entity, or anywhere.
 ALIBIS = f"""
-SELECT copies.message_id AS message_id, lower(copies.entity) AS path, 0 AS is_there
-FROM copies JOIN (SELECT DISTINCT message_id FROM suspects WHERE message_id <> '') AS named
-    ON named.message_id = copies.message_id
+SELECT kin.suspect AS message_id, lower(copies.entity) AS path, 1 - in_backlog AS is_enough
+FROM copies JOIN kin ON kin.message_id = copies.message_id
 WHERE how_ended IN {_FINAL}
 UNION
-SELECT present.message_id, lower(present.entity), 1
-FROM present JOIN (SELECT DISTINCT message_id FROM suspects WHERE message_id <> '') AS named
-    ON named.message_id = present.message_id
+SELECT kin.suspect, lower(present.entity), 1 FROM present JOIN kin ON kin.message_id = present.message_id
 UNION
-SELECT tag, '', 1 FROM ledger JOIN (SELECT DISTINCT message_id FROM suspects) AS named ON named.message_id = tag
-WHERE state <> 'claimed'
+SELECT suspect, '', 1 FROM known
 """
 # Nobody was promised anything about a message that its sender gave up.
 GIVEN_UP = """
@@ -90,16 +100,18 @@ FROM suspects AS traces
 WHERE NOT EXISTS (SELECT 1 FROM given_up WHERE given_up.message_id = traces.message_id)
     AND NOT EXISTS (
         SELECT 1 FROM alibis WHERE alibis.message_id = traces.message_id
-            AND ((charge <= 2 AND alibis.path = traces.path) OR (charge = 3 AND is_there = 1))
+            AND ((charge <= 2 AND alibis.path = traces.path) OR (on_its_way = 1 AND is_enough = 1))
     )
-    AND (charge <= 2 OR {all_have_journals}) AND {in_window}
+    AND (charge <= 2 OR (charge <= 4 AND {all_have_journals})) AND {in_window}
 """
 UNPROVEN = """
-SELECT message_id, entity, attempted_us AS at_us,
-    CASE WHEN is_told = 1 THEN 'acknowledged, and neither there nor marked as done'
+SELECT message_id, entity, at_us,
+    CASE WHEN charge = 4 THEN 'acknowledged, and neither there nor marked as done'
         ELSE 'acknowledged, perhaps before the journal begins' END AS why
-FROM traceless AS traces
-WHERE NOT (is_told = 1 AND {all_have_journals}) AND {in_window}
+FROM suspects AS traces
+WHERE (charge = 5 OR (charge = 4 AND NOT {all_have_journals}))
+    AND NOT EXISTS (SELECT 1 FROM alibis WHERE alibis.message_id = traces.message_id AND is_enough = 1)
+    AND {in_window}
 """
 
 STUCK = """
@@ -117,21 +129,21 @@ _SURPLUS = (
 )
 
 # Copies that were worked on, by entity; the ledger's suppressions are completed copies nobody worked on.
-_WORKED_COPIES = f"""
-SELECT lower(entity) AS path, message_id, count(*) AS completed, min(ended_us) AS first_us, max(ended_us) AS last_us,
-    max(entity) AS entity
-FROM copies
-WHERE {_WORKED} AND ended_dead = 0 AND in_backlog = 0 AND message_id <> ''
-GROUP BY lower(entity), message_id HAVING count(*) > 1
+_AT_WORK = f"{_WORKED} AND ended_dead = 0 AND in_backlog = 0 AND copies.message_id <> ''"
+_WORKED_COPIES = """
+SELECT lower(entity) AS path, tag, min(message_id) AS message_id, count(*) AS completed, min(ended_us) AS first_us,
+    max(ended_us) AS last_us, max(entity) AS entity
+FROM ({at_work}) AS at_work
+GROUP BY lower(entity), tag HAVING count(*) > 1
 """
 _SUPPRESSIONS = """
 SELECT lower(scope) AS path, tag, sum(suppressed) AS suppressed FROM ledger GROUP BY lower(scope), tag
 """
 DUPLICATED = f"""
-SELECT traces.message_id AS message_id, traces.entity AS entity, completed, coalesce(suppressed, 0) AS suppressed,
-    completed - coalesce(suppressed, 0) AS worked, first_us AS at_us, last_us
+SELECT traces.message_id AS message_id, {{its_tag}}traces.entity AS entity, completed,
+    coalesce(suppressed, 0) AS suppressed, completed - coalesce(suppressed, 0) AS worked, first_us AS at_us, last_us
 FROM ({_WORKED_COPIES}) AS traces LEFT JOIN ({_SUPPRESSIONS}) AS held
-    ON held.path = traces.path AND held.tag = traces.message_id
+    ON held.path = traces.path AND held.tag = traces.tag
 WHERE completed - coalesce(suppressed, 0) > 1 AND {{in_window}}
 """
 SUPPRESSED = """
@@ -153,53 +165,6 @@ SELECT message_id, entity, state, delay_us, at_us FROM (
     FROM present WHERE state IN ('active', 'locked') AND {{end_us}} - created_us > {{slo_us}}
 ) AS traces
 WHERE {{in_window}}
-"""
-
-# Who was sent before whom: within one log, by its lines, if the first was acknowledged before the second was attempted;
-# without a log, by when they were accepted. What still is in the backlog will come later than anything.
-_IN_SESSIONS = f"""
-SELECT path, parts.session_id AS session_id, parts.entity AS entity, parts.message_id AS message_id,
-    CASE WHEN sent.message_id IS NULL THEN -1 ELSE sent.log END AS log,
-    coalesce(sent.attempted_line, accepted_us) AS asked,
-    CASE WHEN sent.message_id IS NULL THEN accepted_us ELSE coalesce(sent.acknowledged_line, {_FOREVER}) END
-        AS answered,
-    CASE WHEN sent.message_id IS NULL THEN turn ELSE 0 END AS turn, delivered_us, delivered_turn
-FROM (
-    SELECT lower(journal.entity) AS path, journal.session_id AS session_id, max(journal.entity) AS entity,
-        journal.message_id AS message_id, min(journal.at_us) AS accepted_us,
-        min(journal.batch * 1000000 + journal.place) AS turn
-    FROM journal
-    WHERE journal.session_id <> '' AND journal.operation IN {_SESSION_CREATORS} AND journal.kind <> 'topic'
-        AND journal.sequence_number > 0 AND journal.message_id <> ''
-    GROUP BY lower(journal.entity), journal.session_id, journal.message_id
-) AS parts
-LEFT JOIN sent ON sent.message_id = parts.message_id
-LEFT JOIN (
-    SELECT lower(entity) AS at_path, message_id AS its_id, min(delivered_us) AS delivered_us,
-        min(delivered_turn) AS delivered_turn
-    FROM copies WHERE deliveries > 0 AND in_backlog = 0 GROUP BY lower(entity), message_id
-) AS deliveries ON at_path = path AND its_id = parts.message_id
-WHERE delivered_us IS NOT NULL
-"""
-OUT_OF_ORDER = f"""
-SELECT message_id, entity, session_id, delivered_us AS at_us FROM (
-    SELECT message_id, entity, session_id, delivered_us, answer, rank_of_delivery,
-        max(CASE WHEN answer = 1 THEN rank_of_delivery END) OVER (
-            PARTITION BY path, session_id, log ORDER BY moment, turn, answer
-            ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
-        ) AS latest
-    FROM (
-        SELECT path, session_id, entity, message_id, log, turn, delivered_us, answer, rank_of_delivery,
-            CASE WHEN answer = 0 THEN asked ELSE answered END AS moment
-        FROM (
-            SELECT *, row_number() OVER (
-                PARTITION BY path, session_id ORDER BY delivered_us, delivered_turn
-            ) AS rank_of_delivery
-            FROM ({_IN_SESSIONS}) AS in_sessions
-        ) AS ranked CROSS JOIN (SELECT 0 AS answer UNION ALL SELECT 1 AS answer) AS answers
-    ) AS moments
-) AS traces
-WHERE answer = 0 AND latest > rank_of_delivery AND {{in_window}}
 """
 
 # Copies that ended, or are there, without ever having been created; and whether they are from before the journal.
@@ -281,53 +246,24 @@ UNION ALL
 SELECT 'suppressed', sum(suppressed) FROM ledger
 """
 
-_DELAY = "worked_us - coalesce(activated_us, accepted_us)"
-_PERCENTILES = ", ".join(
-    f"percentile_cont({share}) WITHIN GROUP (ORDER BY delay_us) AS p{name}"
-    for share, name in ((0.5, "50"), (0.95, "95"), (0.99, "99"))
-)
-DELAYS = f"""
-SELECT what, count(*) AS messages, {_PERCENTILES}, max(delay_us) AS most FROM (
-    SELECT 'end to end' AS what, {_DELAY} AS delay_us, accepted_us AS at_us FROM messages
-    UNION ALL
-    SELECT 'end to end, diverted', {_DELAY}, accepted_us FROM messages WHERE diverted_us IS NOT NULL
-    UNION ALL
-    SELECT 'in the backlog', home_us - diverted_us, accepted_us FROM messages
-    WHERE diverted_us IS NOT NULL AND home_us >= diverted_us
-) AS traces
-WHERE delay_us IS NOT NULL AND {{in_window}}
-GROUP BY what
-"""
-# From the first message to the last that was sent or worked on; what a browse or a note did later is no part of it.
-SPAN = f"""
-SELECT min(created_us) AS first_us,
-    max(CASE WHEN {_WORKED} AND ended_dead = 0 THEN ended_us ELSE created_us END) AS last_us
-FROM copies
-"""
-# Both pictures: how long messages took, in quarters of a power of two of a millisecond, and what happened when.
-PICTURES = f"""
-SELECT CASE WHEN diverted_us IS NULL THEN 'direct' ELSE 'diverted' END AS what, 'latency' AS picture,
-    CAST(floor(ln(greatest({_DELAY}, 1000) / 1000.0) / ln(2.0) * 4) AS INT) AS bin, count(*) AS messages
-FROM messages WHERE {_DELAY} IS NOT NULL GROUP BY 1, 2, 3
-UNION ALL
-SELECT what, 'timeline', CAST(floor((at_us - {{first_us}}) / {{width_us}}) AS INT), count(*) FROM (
-    SELECT CASE WHEN in_backlog = 1 THEN 'diverted' ELSE 'accepted' END AS what, created_us AS at_us FROM copies
-    WHERE how_created IN {code(CREATED, "accepted", "scheduled")} OR published > 0
-    UNION ALL
-    SELECT CASE WHEN in_backlog = 1 THEN 'brought home' ELSE 'worked on' END, ended_us FROM copies
-    WHERE {_WORKED} AND ended_dead = 0
-) AS traces
-GROUP BY 1, 2, 3
-"""
+# Views that several others stand on, and that are worth making once; the rest is small work.
+KEPT = (
+    "streams", "copies", "seen", "looked", "met", "open", "messages", "present", "unborn", "in_sessions", "traceless",
+    "suspects", "named", "kin", "alibis", "given_up",
+)  # fmt: skip
 
 
-def views() -> Mapping[str, str]:
+def views(by_tag: bool = False) -> Mapping[str, str]:
     """What several tables stand on, in order."""
     return {
         "present": PRESENT,
         "unborn": UNBORN,
+        "in_sessions": IN_SESSIONS,
         "traceless": TRACELESS,
         "suspects": SUSPECTS,
+        "named": NAMED_BY_TAG if by_tag else NAMED_BY_ID,
+        "kin": KIN_BY_TAG if by_tag else KIN_BY_ID,
+        "known": KNOWN,
         "alibis": ALIBIS,
         "given_up": GIVEN_UP,
     }
@@ -344,6 +280,8 @@ def tables(window: Window, slack_us: int, end_us: int, all_have_journals: bool) 
         "slo_us": str(int((window.slo_s or 0) * 1_000_000)),
         "end_us": str(end_us),
         "slack_us": str(slack_us),
+        "its_tag": "traces.tag AS tag, " if window.by_tag else "",
+        "at_work": (WORKED_BY_TAG if window.by_tag else WORKED_BY_ID).format(worked=_AT_WORK),
     }
     found = {
         "lost": LOST,

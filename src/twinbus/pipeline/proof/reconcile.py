@@ -5,36 +5,35 @@ The SQL is in `custody` and `judgement`, the plain results in `findings`. Gather
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from twinbus.model.journal import COLUMNS, Column
 from twinbus.pipeline.errors import PipelineError
-from twinbus.pipeline.proof import custody, judgement, sendlog
+from twinbus.pipeline.proof import custody, judgement, kinship, sendlog, timing
 from twinbus.pipeline.proof.balancing import balances
 from twinbus.pipeline.proof.evidence import RESIDENT_COLUMNS, Evidence, Window
 from twinbus.pipeline.proof.findings import TITLES, Balance, Delay, Findings, Found, Series, Timeline
 from twinbus.pipeline.proof.versions import check_journal, check_residents, journal_files, operations_in
+from twinbus.pipeline.session import is_local
 
 BINS = 240
 _TYPES = {"string": "STRING", "int32": "INT", "int64": "BIGINT", "timestamp": "TIMESTAMP"}
 _LEDGER = "scope STRING, tag STRING, state STRING, namespace STRING, sequence_number BIGINT, suppressed BIGINT"
 
-# Views that several others stand on. Where there is much they are made at once, so that it is known how small they are.
-KEPT = (
-    "streams", "copies", "seen", "looked", "met", "open", "messages", "present", "unborn", "traceless", "suspects",
-    "alibis", "given_up",
-)  # fmt: skip
 _SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.autoBroadcastJoinThreshold": str(64 * 1024 * 1024),
     # A method of more bytes the JVM never compiles, and to interpret it takes many times as long.
     "spark.sql.codegen.hugeMethodLimit": "8000",
+    # A file of a kept view is smaller than its rows are in memory, and what is small enough is judged by its file.
+    "spark.sql.sources.fileCompressionFactor": "4.0",
 }
 # Compiling a plan takes longer than running it over so few rows.
 SMALL = 200_000
@@ -61,7 +60,9 @@ def reconcile(
     is_small = operations_in(files) < SMALL
     for key, value in {**_SETTINGS, **(_SMALL if is_small else {})}.items():
         session.conf.set(key, value)
-    return _Run(session, evidence, files, is_small, window or Window(), tell).findings()
+    with tempfile.TemporaryDirectory(prefix="twinbus-proof-") as scratch:
+        shelf = None if is_small or not is_local(spark.sparkContext.master or "") else Path(scratch)
+        return _Run(session, evidence, files, shelf, is_small, window or Window(), tell).findings()
 
 
 class _Run:
@@ -70,6 +71,7 @@ class _Run:
         spark: SparkSession,
         evidence: Evidence,
         files: Sequence[Path],
+        shelf: Path | None,
         is_small: bool,
         window: Window,
         tell: Tell,
@@ -77,6 +79,7 @@ class _Run:
         self._spark = spark
         self._evidence = evidence
         self._files = files
+        self._shelf = shelf
         self._is_small = is_small
         self._window = window
         self._tell = tell
@@ -97,8 +100,10 @@ class _Run:
         self._tell("reading the evidence")
         acknowledged = self._load()
         self._tell("following every copy")
-        for name, text in (dict(custody.views(slack_us)) | dict(judgement.views())).items():
-            self._view(name, text, keep=name in KEPT)
+        for name, text in (dict(custody.views(slack_us)) | dict(judgement.views(self._window.by_tag))).items():
+            self._view(name, text, keep=name in judgement.KEPT)
+        if self._window.by_tag:
+            self._limits.append(nameless(self._rows(kinship.NAMELESS)[0]["nameless"], self._window.tag))
         streams = self._rows("SELECT namespace, first, first_us, last_us FROM streams")
         looked = self._rows(
             "SELECT namespace, min(began_us) AS began_us, max(looked_us) AS looked_us FROM looked GROUP BY namespace"
@@ -150,10 +155,11 @@ class _Run:
         sent = sendlog.read(evidence.send_logs)
         if sent.damaged:
             self._limits.append(f"{sent.damaged:,} lines of the send logs are damaged or cut off.")
-        self._keep("sent", self._arrow(sent.table))
+        self._keep("sent", self._spark.createDataFrame(sendlog.told_by(sent.table, self._window.by_tag)))
         if not evidence.send_logs:
             return None
-        return len({one for one, times in _pairs(sent.table) if times})
+        acknowledged = sent.table.filter(pc.greater(sent.table["acknowledgements"], 0))
+        return int(pc.count_distinct(acknowledged["message_id"]).as_py())
 
     def _parquet(self, files: Sequence[Path], columns: Sequence[Column]) -> DataFrame:
         schema = ", ".join(f"`{column.name}` {_TYPES[column.type]}" for column in columns)
@@ -161,9 +167,6 @@ class _Run:
             return self._spark.createDataFrame([], schema)
         paths = [f"file://{path.absolute()}" for path in files]
         return self._spark.read.schema(schema).parquet(*paths).select(*[column.name for column in columns])
-
-    def _arrow(self, table: pa.Table) -> DataFrame:
-        return self._spark.createDataFrame(table)
 
     # Asking
 
@@ -175,10 +178,19 @@ class _Run:
             frame.createOrReplaceTempView(name)
 
     def _keep(self, name: str, frame: DataFrame) -> None:
-        frame = frame.persist()
-        self._kept.append(frame)
-        if not self._is_small:
-            frame.count()
+        """Make a view once. As a file, it also ends the plan: what stands on it does not begin with the journal again.
+
+        On a cluster there may be no directory that all can see, so that it is kept by those who made it.
+        """
+        if self._shelf is not None:
+            path = f"file://{self._shelf / name}"
+            frame.write.parquet(path)
+            frame = self._spark.read.schema(frame.schema).parquet(path)
+        else:
+            frame = frame.persist()
+            self._kept.append(frame)
+            if not self._is_small:
+                frame.count()
         frame.createOrReplaceTempView(name)
 
     def _rows(self, text: str) -> list[dict[str, Any]]:
@@ -198,10 +210,10 @@ class _Run:
         return Found(name, count, names, tuple(tuple(row[name] for name in names) for row in rows))
 
     def _pictures(self) -> tuple[Timeline, list[Series]]:
-        [span] = self._rows(judgement.SPAN)
+        [span] = self._rows(timing.SPAN)
         first_us, last_us = span["first_us"] or 0, span["last_us"] or 0
         width_us = max((last_us - first_us) // BINS + 1, 1)
-        rows = self._rows(judgement.PICTURES.format(first_us=first_us, width_us=width_us))
+        rows = self._rows(timing.PICTURES.format(first_us=first_us, width_us=width_us))
         timeline, latencies = ([row for row in rows if row["picture"] == name] for name in ("timeline", "latency"))
         return Timeline(first_us, width_us, _series(timeline)), _series(latencies)
 
@@ -244,8 +256,9 @@ def limits(
     return told
 
 
-def _pairs(table: pa.Table) -> list[tuple[str, int]]:
-    return list(zip(table["message_id"].to_pylist(), table["acknowledgements"].to_pylist(), strict=True))
+def nameless(count: int, tag: str) -> str:
+    """What copies are told by, and how many messages could not be told by it."""
+    return f"Copies are told by {tag}, as the send logs give it; {count:,} messages have none there, and stand alone."
 
 
 def _series(rows: Sequence[Mapping[str, Any]]) -> list[Series]:

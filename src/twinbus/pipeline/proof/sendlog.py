@@ -30,6 +30,7 @@ SCHEMA = pa.schema(
         ("attempts", pa.int32()),
         ("acknowledgements", pa.int32()),
         ("diverted", pa.bool_()),
+        ("tag", pa.string()),  # What all copies of the message share, if the log says so.
     ]
 )
 # Logs may count their seconds from anywhere; what is later than 2001 counts from 1970.
@@ -47,6 +48,7 @@ class Line(NamedTuple):
     at: float
     diverted: bool
     why: str
+    tag: str
 
 
 class SendLogs(NamedTuple):
@@ -63,6 +65,7 @@ class _Sent:
         self._log = log
         self._places: dict[str, int] = {}
         self._entities: list[str] = []
+        self._tags: list[str | None] = []
         self._attempted_line, self._attempted_us, self._acknowledged_line = array("q"), array("q"), array("q")
         self._attempts, self._acknowledgements, self._diverted = array("i"), array("i"), array("b")
 
@@ -72,11 +75,13 @@ class _Sent:
         if place is None:
             place = self._places[line.message_id] = len(self._entities)
             self._entities.append("")
+            self._tags.append(None)
             for column in (self._attempted_line, self._attempted_us, self._acknowledged_line):
                 column.append(_NEVER)
             for column in (self._attempts, self._acknowledgements, self._diverted):
                 column.append(0)
         self._entities[place] = self._entities[place] or line.entity
+        self._tags[place] = self._tags[place] or line.tag or None
         if line.event == "attempted":
             self._attempts[place] += 1
             if self._attempted_line[place] == _NEVER:
@@ -106,6 +111,7 @@ class _Sent:
             pa.array(self._attempts, pa.int32()),
             pa.array(self._acknowledgements, pa.int32()),
             pc.equal(pa.array(self._diverted, pa.int8()), 1),
+            pa.array(self._tags, pa.string()),
         ]
         return pa.table(columns, schema=SCHEMA)
 
@@ -123,6 +129,13 @@ def read(paths: Sequence[Path]) -> SendLogs:
                 sent.take(line)
         tables.append(sent.table())
     return SendLogs(pa.concat_tables(tables) if tables else SCHEMA.empty_table(), damaged)
+
+
+def told_by(table: pa.Table, by_tag: bool) -> pa.Table:
+    """The same, without tags if copies are told by the MessageId."""
+    if by_tag:
+        return table
+    return table.set_column(SCHEMA.get_field_index("tag"), SCHEMA.field("tag"), pa.nulls(len(table), pa.string()))
 
 
 def epoch_us(at: float) -> int | None:
@@ -175,4 +188,5 @@ def _line(number: int, entry: dict[str, Any]) -> Line:
         float(at) if isinstance(at, int | float) else 0.0,
         bool(entry.get("diverted")),
         str(entry.get("why") or ""),
+        str(entry.get("tag") or ""),
     )

@@ -34,6 +34,7 @@ CHUNK_BY_BYTES = 100  # The same, where bytes are counted: so many may be too ma
 PATTERN_S = 60.0  # How often is looked for new entities.
 WAITING_S = 5.0  # How often is counted what waits.
 GIVE_BACK_S = 5.0
+CONNECT_S = 2.0  # So long a broker may take to answer while others wait for their turn.
 
 
 class Intake:
@@ -51,6 +52,9 @@ class Intake:
         self._renewal: asyncio.Task[None] | None = None
         self._was_empty = False
         self._has_connected = False
+        self._opening: asyncio.Task[Namespace] | None = None
+        self._is_left_out = False
+        self.away: str | None = None  # Why the broker cannot be read at present.
         self._waiting: dict[str, int] | None = None
         self._waiting_at_s = -WAITING_S
         self._counting: asyncio.Task[None] | None = None
@@ -63,14 +67,21 @@ class Intake:
         A broker that cannot be reached for a while has no messages for a while, unless this is to end: then what
         cannot be reached is not taken for empty.
         """
+        is_patient = self._lanes.caps is None and (self._has_connected or not self._options.fail_on_unreachable)
         try:
-            return self._loop.run(self._receive(limit, wait_s, known))
+            if self._is_left_out:
+                time.sleep(wait_s)
+                return []
+            found = self._loop.run(self._receive(limit, wait_s, known, is_patient))
         except ClientError as error:
-            if not error.transient or not self._has_connected or self._lanes.caps is not None:
+            if not error.transient or not is_patient:
                 raise in_words(error) from error
+            self.away = str(in_words(error))
             _log.warning("%s cannot be read at present: %s", self.namespace, error)
             time.sleep(wait_s)
             return []
+        self.away = None
+        return found
 
     def settle(
         self, keys: Iterable[Key], outcome: Outcome = Outcome.COMPLETE, properties: dict[str, Any] | None = None
@@ -92,8 +103,14 @@ class Intake:
             return wanted
 
     def freeze(self) -> None:
-        """From now on take only what is there now."""
-        self._lanes.caps = self.use(self._last_numbers)
+        """From now on take only what is there now; of a broker that may be away, and is, nothing."""
+        try:
+            self._lanes.caps = self._loop.run(self._caps())
+        except ClientError as error:
+            if not error.transient or self._options.fail_on_unreachable:
+                raise in_words(error) from error
+            self._is_left_out, self._lanes.caps = True, {}
+            self.away = str(in_words(error))
 
     def waiting(self) -> dict[str, int] | None:
         """How many messages waited in each entity a short while ago; None if that is not to be had."""
@@ -136,6 +153,15 @@ class Intake:
         async with self._connecting:
             return await self._connected()
 
+    async def _reached(self, wait_s: float) -> None:
+        """The same, for those who have others to ask: it is waited for so long, and tried on beside them."""
+        opening = self._opening = self._opening or asyncio.create_task(self._ready())
+        await asyncio.wait({opening}, timeout=max(wait_s, CONNECT_S))
+        if not opening.done():
+            raise ClientError(CONNECTION_LOST, f"{self.namespace} has not answered yet")
+        self._opening = None
+        opening.result()
+
     async def _connected(self) -> Namespace:
         found = self._namespace
         if found is None or found.connection.error is not None:
@@ -168,6 +194,8 @@ class Intake:
         with suppress(TimeoutError):
             async with asyncio.timeout(GIVE_BACK_S):
                 await self._lanes.settle(list(self._lanes.locks), Outcome.RELEASE)
+        if self._opening is not None:
+            self._opening.cancel()
         await self._drop()
 
     async def _node(self, entity: str) -> Management:
@@ -179,8 +207,10 @@ class Intake:
 
     # Receiving
 
-    async def _receive(self, limit: Limit, wait_s: float, known: Callable[[Key], bool]) -> list[Staged]:
-        await self._ready()
+    async def _receive(
+        self, limit: Limit, wait_s: float, known: Callable[[Key], bool], is_patient: bool
+    ) -> list[Staged]:
+        await (self._reached(wait_s) if is_patient else self._ready())
         if not self._entities:
             await asyncio.sleep(wait_s)  # A pattern that nothing matches yet.
         chunk = CHUNK if limit.bytes is None else CHUNK_BY_BYTES
@@ -249,7 +279,8 @@ class Intake:
                 found.update(Key(entity, seen.number) for seen in page)
         return found
 
-    async def _last_numbers(self, _: Namespace) -> dict[tuple[str, int], int]:
+    async def _caps(self) -> dict[tuple[str, int], int]:
+        await self._ready()
         caps = {}
         for entity in self._entities:
             for part, number in (await last_numbers(await self._node(entity))).items():

@@ -21,6 +21,7 @@ import pyarrow as pa
 from twinbus.pipeline.errors import PipelineError
 
 LAYOUT = 1
+AWAY = "away.txt"
 LOCK_WAIT_S = 30.0
 _NAME = re.compile(r"segment-(\d{12})\.arrow")
 _SCHEMA = pa.schema(
@@ -52,12 +53,21 @@ class Staged(NamedTuple):
     payload: bytes
 
 
+def note_of(directory: Path) -> str | None:
+    """Why the namespace of a staging directory cannot be read at present, as its reader noted."""
+    try:
+        return (directory / AWAY).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return None
+
+
 class Staging:
     """A directory of segments, and a number: Spark is done with all segments up to it."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._lock: int | None = None
+        self._noted: str | None = None
 
     # Opening
 
@@ -83,6 +93,7 @@ class Staging:
                 time.sleep(0.05)
         for path in self._directory.glob("*.new"):
             path.unlink()
+        self.tell(None)
         self._check_owner(namespace)
 
     def _check_owner(self, namespace: str) -> None:
@@ -102,6 +113,15 @@ class Staging:
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
+
+    def tell(self, away: str | None) -> None:
+        """Leave a note for whoever looks on: why the namespace cannot be read at present, or none."""
+        if away is None:
+            self._noted = None
+            (self._directory / AWAY).unlink(missing_ok=True)
+        elif away != self._noted:
+            self._noted = away
+            (self._directory / AWAY).write_text(away, encoding="utf-8")
 
     # What is there
 

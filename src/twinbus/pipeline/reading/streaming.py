@@ -118,7 +118,9 @@ class StagedReader(_Reader):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """Receive what the next batch reads."""
         begin, wait_s = Offset.read(start), self._options.receive_timeout_s
-        return self._claims.next(begin, self._limit(limit), wait_s, ending=self._ending).told()
+        found = self._claims.next(begin, self._limit(limit), wait_s, ending=self._ending).told()
+        self._staging.tell(self._broker.away)
+        return found
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """What each task reads."""

@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass, field
 
-from twinbus.client import ReceivedMessage, Sender
+from twinbus.client import Connection, ReceivedMessage, Sender
 from twinbus.client.errors import TIMED_OUT, ClientError
 from twinbus.pair import syphon
 from twinbus.pair.description import PairDescription
@@ -203,6 +203,10 @@ class _Paced(Half):
         super().__init__(half.role, half.target)
         self._half = half
         self._allowed = allowed
+
+    def fresh(self) -> AbstractAsyncContextManager[Connection]:
+        """A connection of one's own."""
+        return self._half.fresh()
 
     async def sender(self, path: str) -> Sender:
         """A sender to an entity, when one message may go."""

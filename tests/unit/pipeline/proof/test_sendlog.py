@@ -22,17 +22,17 @@ def test_what_the_drill_writes_is_read(tmp_path: Path) -> None:
         log.failed("a", 1_800_000_001, "timed out")
         log.attempted("a", "orders", 1_800_000_002)
         log.acknowledged("a", 1_800_000_003, diverted=True)
-        log.attempted("b", "carts", 1_800_000_004)
+        log.attempted("b", "carts", 1_800_000_004, tag="job-7")
     assert rows(path) == {
         "a": {
             "message_id": "a", "entity": "orders", "log": 0, "attempted_line": 0,
             "attempted_us": 1_800_000_000_500_000, "acknowledged_line": 3, "attempts": 2, "acknowledgements": 1,
-            "diverted": True,
+            "diverted": True, "tag": None,
         },
         "b": {
             "message_id": "b", "entity": "carts", "log": 0, "attempted_line": 4,
             "attempted_us": 1_800_000_004_000_000, "acknowledged_line": None, "attempts": 1, "acknowledgements": 0,
-            "diverted": False,
+            "diverted": False, "tag": "job-7",
         },
     }  # fmt: skip
 
