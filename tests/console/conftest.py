@@ -19,6 +19,7 @@ from support.browser import Tab, browser, tab
 
 BATCH = "application/vnd.microsoft.servicebus.json"
 LISTENER_KEY = "a-key-that-may-only-listen"
+DRILL = "20261116t060000000-abcdef"
 SENDER_KEY = "a-key-that-may-only-send"
 CONFIG = f"""
 [[policies]]
@@ -116,10 +117,43 @@ def make_pair(directory: Path) -> tuple[BrokerProcess, BrokerProcess]:
     return primary, secondary
 
 
+def add_history(data: Path) -> None:
+    """An incident and a drill that were there before the broker started; both with a script in their words."""
+    evil = "<script>window.hit=5</script>"
+    at = "2026-11-16T06:00:{:02}Z".format
+    states = (("failing", 0), ("diverted", 4), ("draining", 30), ("normal", 40))
+    points = [
+        {"at": at(second), "state": [name for name, since in states if since <= max(0, second)][-1],
+         "arriving": 0 if 2 <= second < 30 else 20,
+         "backlog": max(0, min(second - 4, 26) * 12 - max(0, second - 30) * 31)}
+        for second in range(0, 42, 2)
+    ]  # fmt: skip
+    incident = {
+        "id": "aa11", "began_at": at(0), "ended_at": at(40), "why": f"The primary does not answer: {evil}.",
+        "states": [{"at": at(second), "state": name, "why": f"So it was. {evil}"} for name, second in states],
+        "counts": {"greatest_backlog": 312, "oldest_age_s": 26.0}, "points": points, "clients": {"c": [0, 312, 0, 312]},
+    }  # fmt: skip
+    drill = {
+        "id": DRILL, "scenario": "outage", "state": "held", "dry_run": False, "began_at": at(0), "ended_at": at(44),
+        "moments": [{"at_s": 3.1, "what": "The primary is taken away."}, {"at_s": 13.4, "what": f"It is back. {evil}"}],
+        "counts": {"attempted": 880, "acknowledged": 880, "received": 880, "diverted": 312, "recovered": 312,
+                   "lost": 0, "duplicated": 0},
+        "times": {"divert": 2.2, "heal": 0.6, "drain": 1.9}, "why": None,
+        "points": [{"at_s": second, "acknowledged": second * 20, "received": second * 20 - (0 if second < 5 else 60),
+                    "diverted": min(312, max(0, second - 5) * 20)} for second in range(44)],
+        "verdict": "It holds: all 880 acknowledged messages are accounted for, and the line balances.",
+    }  # fmt: skip
+    (data / "drills" / DRILL).mkdir(parents=True)
+    (data / "incidents.jsonl").write_text(json.dumps(incident) + "\n")
+    (data / "drills" / DRILL / "record.json").write_text(json.dumps(drill))
+    (data / "drills" / DRILL / "report.html").write_text(f"<!doctype html><title>Report</title>{evil}")
+
+
 @pytest.fixture(scope="session")
 def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[BrokerProcess, BrokerProcess]]:
     """The pair of all tests that leave it as it is."""
     primary, secondary = make_pair(tmp_path_factory.mktemp("console"))
+    add_history(primary.data)
     with primary, secondary:
         yield primary, secondary
 

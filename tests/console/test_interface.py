@@ -151,6 +151,17 @@ class TestInside:
         assert any(store["measured"] and store["p99_ms"] > 0 for store in found["commits"])
         assert 0 < found["disk"]["free_bytes"] <= found["disk"]["bytes"]
 
+    def test_the_conservation_line_balances(self, api: Api) -> None:
+        queue = api.broker.create_queue("weighed")
+        before = api.get("balance")
+        api.send(queue, 5)
+        api.job(work="purge", entity=queue, sub_queue="main")
+        api.send(queue, 2)
+        after = api.get("balance")
+        assert after["created"]["accepted"] - before["created"].get("accepted", 0) == 7
+        assert after["ended"]["purged"] - before["ended"].get("purged", 0) == 5
+        assert (before["told"], before["delta"], after["delta"]) == (True, 0, 0)
+
     def test_whoever_may_listen_may_look_and_nothing_else(self, api: Api) -> None:
         api.broker.create_queue("listened")
         host = f"http://{api.broker.host}:{api.broker.http_port}/"
@@ -158,11 +169,12 @@ class TestInside:
         answers = {
             path: api.broker.request("GET", f"/$api/{path}", None, {"Authorization": token})[0]
             for path in ("entities", "messages?entity=listened", "dead-letters?entity=listened", "status", "usage",
-                         "connections", "errors", "jobs", "clients")
+                         "connections", "errors", "jobs", "clients", "balance", "drills")
         }  # fmt: skip
         assert answers == {
             "entities": 200, "messages?entity=listened": 200, "dead-letters?entity=listened": 200, "status": 401,
             "usage": 401, "connections": 401, "errors": 401, "jobs": 401, "clients": 401,
+            "balance": 401, "drills": 401,
         }  # fmt: skip
         body = json.dumps({"work": "purge", "entity": "listened"})
         assert api.broker.request("POST", "/$api/jobs", body, {"Authorization": token})[0] == 401

@@ -16,6 +16,7 @@ from support.postgres import PostgresServer
 from support.replay import Told, residents
 from twinbus.model.errors import BusError
 from twinbus.model.message import Counts, Delivered, Incoming, Origin, Outcome, ReceiveMode, Settlement
+from twinbus.store.balance import Balance
 from twinbus.store.commands import (
     AcceptSession,
     Acquire,
@@ -36,6 +37,7 @@ from twinbus.store.commands import (
     Store,
     Sweep,
     Transfer,
+    Weigh,
 )
 from twinbus.store.export import JournalSource
 from twinbus.store.journal import JournalEntry, JournalRow, read
@@ -298,6 +300,7 @@ class Bus:
 
     def restart(self) -> None:
         """A polite end and a new start."""
+        self.weigh()
         self.store.close()
         self.store = self.factory.open(self.now)
 
@@ -320,7 +323,18 @@ class Bus:
         entries = [Told(e.operation, e.queue, e.sequence_number, e.outcome) for e in self.journal()]
         return residents(entries, topics)
 
+    def weigh(self) -> Balance | None:
+        """What came in is what left and what is here, whatever a test did; None where a store does not tell it."""
+        if not isinstance(self.store, SqliteStore) or self.store.failure is not None:
+            return None
+        weighed = Weigh(queue=0)
+        self.store.commit([weighed], self.now)
+        balance: Balance = weighed.result
+        assert balance.delta == 0, balance
+        return balance
+
     def close(self) -> None:
+        self.weigh()
         for store in [*self.crashed, self.store]:
             store.close()
 

@@ -7,18 +7,33 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 from twinbus.console.asking import Answer
 from twinbus.console.html import Child, Markup, document, el, join
+from twinbus.console.pair import KINDS
 from twinbus.console.sessions import Session
 from twinbus.console.shapes import ROOT, lasting, link, mark, notice
 from twinbus.console.visit import Visit
 
 PAIR_MARK = "pair-mark"  # The id of the element in which the pair's state stands.
 _version = ["0"]
-_PAGES = {"pair": "Pair", "entities": "Entities", "messages": "Messages", "system": "System"}
-_BELONGS = {"entity": "entities", "new": "entities", "message": "messages", "job": "messages"}
-_STATES = {"normal": "good", "draining": "warn", "suspect": "warn", "unprotected": "warn"}
+_PAGES = {
+    "pair": "Pair",
+    "entities": "Entities",
+    "messages": "Messages",
+    "incidents": "Incidents and drills",
+    "system": "System",
+}
+_OF_PAIRS = ("pair", "incidents")
+_BELONGS = {
+    "entity": "entities",
+    "new": "entities",
+    "message": "messages",
+    "job": "messages",
+    "incident": "incidents",
+    "drill": "incidents",
+}
 
 
 @dataclass(slots=True)
@@ -31,9 +46,24 @@ class Content:
     status: int = 200
 
 
+@dataclass(slots=True)
+class Saved:
+    """A file that somebody keeps or opens by itself; it is never part of a page."""
+
+    name: str
+    content_type: str
+    body: bytes
+    is_shown: bool = False  # In the browser, without any script, rather than kept.
+
+
 def set_version(version: str) -> None:
     """By which browsers tell new style and script from old."""
     _version[0] = version
+
+
+def stylesheet() -> str:
+    """The style of all pages, for a file that stands alone."""
+    return (Path(__file__).parent / "static" / "console.css").read_text()
 
 
 def _head() -> Markup:
@@ -54,7 +84,7 @@ def page(visit: Visit, name: str, content: Content) -> str:
     pages = [
         el("a", shown, href=link(key), aria_current="page" if key == chosen else None)
         for key, shown in _PAGES.items()
-        if key != "pair" or visit.pair is not None
+        if key not in _OF_PAIRS or visit.pair is not None
     ]
     header = el(
         "header",
@@ -77,7 +107,7 @@ def pair_mark(visit: Visit) -> Markup:
     if visit.pair is None:
         return join()
     state = visit.pair.standing.state
-    return el("a", mark(_STATES.get(state, "bad"), state), href=link("pair"), class_="pair-mark")
+    return el("a", mark(KINDS.get(state, "bad"), state), href=link("pair"), class_="pair-mark")
 
 
 def bare(title: str, *main: Child) -> str:

@@ -6,20 +6,26 @@ Decides nothing about the pair: clients do. Watching is quick while somebody loo
 from __future__ import annotations
 
 import asyncio
+import logging
 import ssl
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 import aiohttp
 
-from twinbus.console.asking import Asker, Document, Door, Memory, RefusedError, SilentError
+from twinbus.console.asking import PATIENCE_S, Asker, Document, Door, Memory, RefusedError, SilentError
+from twinbus.console.book import Book
+from twinbus.console.clients import diverting, syphons_in, tidied
+from twinbus.console.incidents import Incidents, Moment, Point
 from twinbus.console.shapes import seconds_of
 from twinbus.console.signing import Credential
+
+log = logging.getLogger("twinbus.console")
 
 LOOKED_S = 2.0  # Between two looks while somebody watches.
 UNWATCHED_S = 15.0
@@ -28,7 +34,7 @@ ASK_S = 1.5
 LOCATE_S = 5.0
 POINTS = 150
 PAGE = 50  # Entities on a page of a list.
-EVENTS_KEPT = 50
+KINDS = {"normal": "good", "draining": "warn", "suspect": "warn", "unprotected": "warn"}  # Of states; others are bad.
 TRANSFER = "/x-servicebus-transfer"  # Of backlog queues, plain and ordered.
 
 
@@ -62,6 +68,7 @@ class Look(NamedTuple):
     backlog: list[Document]
     clients: list[Document]
     oldest_s: float | None  # Age of the oldest message in a backlog queue.
+    balance: Document  # Its conservation line.
 
 
 @dataclass(slots=True)
@@ -92,23 +99,6 @@ class Watched:
         return self.problem is None and self.look is not None
 
 
-class Point(NamedTuple):
-    """The pair at one moment, for its timeline."""
-
-    at_s: float
-    state: str
-    arriving: float
-    backlog: int
-
-
-class Event(NamedTuple):
-    """Something that this console saw happen."""
-
-    at_s: float
-    kind: str
-    words: str
-
-
 @dataclass(slots=True)
 class Standing:
     """What follows from both looks."""
@@ -118,15 +108,16 @@ class Standing:
     why: str = ""
     next: str = ""
     points: deque[Point] = field(default_factory=lambda: deque(maxlen=POINTS))
-    events: deque[Event] = field(default_factory=lambda: deque(maxlen=EVENTS_KEPT))
 
 
 class PairWatch:
-    """Watches one pair, from the first page on that somebody looks at."""
+    """Watches one pair, from the broker's start on."""
 
     def __init__(self, pair: Pair, memory: Memory, now_s: Callable[[], float] = time.time) -> None:
         self.primary, self.secondary = Watched(pair.primary), Watched(pair.secondary)
         self.standing = Standing()
+        self.incidents = Incidents()
+        self._book = Book(None)
         self._memory = memory
         self._now_s = now_s
         self._viewed_at_s = 0.0
@@ -134,14 +125,22 @@ class PairWatch:
         self._first = asyncio.Event()
         self._viewed = asyncio.Event()
 
-    async def view(self, http: aiohttp.ClientSession, patience_s: float) -> None:
-        """Somebody looks: go on watching quickly. The first time, wait a little for something to show."""
+    def begin(self, http: aiohttp.ClientSession, book: Book) -> None:
+        """Watch, and go on with the incidents that were kept."""
+        self._book = book
+        self.incidents.kept.extend(book.read())
+        self._task = asyncio.create_task(self._watch(http))
+
+    async def view(self) -> float:
+        """Somebody looks: go on watching quickly. At first, wait a little for something to show; what time is left."""
         self._viewed_at_s = self._now_s()
         self._viewed.set()
-        if self._task is None:
-            self._task = asyncio.create_task(self._watch(http))
+        if self._first.is_set():
+            return PATIENCE_S
+        began = time.monotonic()
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._first.wait(), patience_s)
+            await asyncio.wait_for(self._first.wait(), PATIENCE_S)
+        return max(0.0, PATIENCE_S - (time.monotonic() - began))
 
     async def close(self) -> None:
         """Watch no longer."""
@@ -156,7 +155,7 @@ class PairWatch:
                 return watched
         return None
 
-    async def asker(self, http: aiohttp.ClientSession, watched: Watched) -> Asker | None:
+    def asker(self, http: aiohttp.ClientSession, watched: Watched, patience_s: float = PATIENCE_S) -> Asker | None:
         """Somebody to ask the namespace by, if it is known where it is."""
         if watched.address is None:
             return None
@@ -164,21 +163,40 @@ class PairWatch:
         host = side.host
         parts = urlsplit(watched.address)
         shown = f"{host}:{parts.port}" if parts.port else host
-        return Asker(http, Door(watched.address, shown, side.tls), side.credential, self._memory)
+        door = Door(watched.address, shown, side.tls)
+        return Asker(http, door, side.credential, self._memory, patience_s=patience_s)
 
     # Watching
 
     async def _watch(self, http: aiohttp.ClientSession) -> None:
         while True:
-            await asyncio.gather(*(self._look(http, watched) for watched in (self.primary, self.secondary)))
-            judge(self.standing, self.primary, self.secondary, self._now_s())
+            try:
+                await self._look_at_both(http)
+            except Exception:
+                log.exception("the pair could not be judged")  # The next look may be another.
             self._first.set()
-            if self._now_s() - self._viewed_at_s < WATCHED_S:
+            if self.incidents.open is not None or self._now_s() - self._viewed_at_s < WATCHED_S:
                 await asyncio.sleep(LOOKED_S)
                 continue
             self._viewed.clear()
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._viewed.wait(), UNWATCHED_S)
+
+    async def _look_at_both(self, http: aiohttp.ClientSession) -> None:
+        await asyncio.gather(*(self._look(http, watched) for watched in (self.primary, self.secondary)))
+        judge(self.standing, self.primary, self.secondary, self._now_s())
+        changed = self.incidents.take(self._moment())
+        if changed is not None:
+            everything = (incident.document() for incident in list(self.incidents.kept))
+            await asyncio.to_thread(self._book.write, changed.document(), everything)
+
+    def _moment(self) -> Moment:
+        """What the last looks tell, for incidents."""
+        standing, look = self.standing, self.secondary.look
+        point = standing.points[-1]
+        clients = clients_of(self.primary, self.secondary)
+        oldest_s = None if look is None else look.oldest_s
+        return Moment(point.at_s, point.state, standing.why, point.arriving, point.backlog, oldest_s, clients)
 
     async def _look(self, http: aiohttp.ClientSession, watched: Watched) -> None:
         was_up, now = watched.is_up, self._now_s()
@@ -187,7 +205,7 @@ class PairWatch:
             if watched.address is None:
                 async with asyncio.timeout(LOCATE_S):
                     watched.address = (await watched.side.locate()).rstrip("/")
-            asker = await self.asker(http, watched)
+            asker = self.asker(http, watched)
             assert asker is not None
             watched.look = await _seen(asker, self.primary.known_name, self._now_s)
             watched.problem = None
@@ -204,40 +222,23 @@ async def _seen(asker: Asker, primary: str | None, now_s: Callable[[], float]) -
     began = time.perf_counter()
     status = await asker.api("GET", "status", timeout_s=ASK_S)
     took_ms = (time.perf_counter() - began) * 1000
-    page, told, _ = await asyncio.gather(
+    page, told, balance, _ = await asyncio.gather(
         asker.api("GET", "entities", {"filter": TRANSFER, "top": "100"}, timeout_s=ASK_S),
         asker.api("GET", "clients", timeout_s=ASK_S),
+        asker.look("balance"),
         asker.look("entities", top=PAGE),  # Remembered, for the list of both namespaces when this one is gone.
     )
     backlog = [entity for entity in page["entities"] if is_backlog(entity["name"], primary)]
     oldest = await asyncio.gather(*(_oldest(asker, queue["name"]) for queue in backlog if queue["active"]))
     ages = [now_s() - at_s for at_s in oldest if at_s is not None]
     clients = [tidied(record) for record in told["clients"]]
-    return Look(now_s(), took_ms, status, page["sums"], backlog, clients, max(ages, default=None))
+    line = balance.document or {"told": False, "why": f"It does not tell: {balance.problem}."}
+    return Look(now_s(), took_ms, status, page["sums"], backlog, clients, max(ages, default=None), line)
 
 
 async def _oldest(asker: Asker, queue: str) -> float | None:
     found = await asker.api("GET", "messages", {"entity": queue, "top": "1", "preview": "1"}, timeout_s=ASK_S)
     return seconds_of(found["messages"][0]["enqueued_at"]) if found["messages"] else None
-
-
-def tidied(record: Document) -> Document:
-    """A client's record with a state of the expected shape: whoever may send can write anything into it."""
-    state = record["state"] if isinstance(record.get("state"), dict) else {}
-    ill, syphon = state.get("ill"), state.get("syphon")
-    kept: Document = {
-        "ill": {str(name): str(how) for name, how in ill.items()} if isinstance(ill, dict) else {},
-        "syphon": None,
-        **{name: _whole(state.get(name)) for name in ("ill_count", "diverted", "pings")},
-    }
-    if isinstance(syphon, dict):
-        problem = syphon.get("problem")
-        kept["syphon"] = {"moved": _whole(syphon.get("moved")), "problem": str(problem)[:300] if problem else None}
-    return {**record, "state": kept}
-
-
-def _whole(value: object) -> int:
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 53 else 0
 
 
 def is_backlog(name: str, primary: str | None) -> bool:
@@ -263,16 +264,6 @@ def clients_of(primary: Watched, secondary: Watched) -> list[Document]:
             if known is None or known["seen_at"] < record["seen_at"]:
                 newest[record["id"]] = record
     return sorted(newest.values(), key=lambda record: (record["kind"], record["host"], record["process"]))
-
-
-def syphons_in(clients: list[Document]) -> list[Document]:
-    """Those that bring messages home."""
-    return [record for record in clients if record["kind"] == "syphon" or record["state"].get("syphon") is not None]
-
-
-def diverting(clients: list[Document]) -> list[Document]:
-    """Paired clients some of whose sends go to the backlog."""
-    return [record for record in clients if "failed over" in (record["state"].get("ill") or {}).values()]
 
 
 def state_of(primary: Watched, secondary: Watched) -> tuple[str, str, str]:
@@ -307,23 +298,8 @@ def judge(standing: Standing, primary: Watched, secondary: Watched, now_s: float
     """Take the latest looks into account."""
     state, why, following = state_of(primary, secondary)
     if state != standing.state:
-        if standing.state != "unknown":
-            lasted = now_s - standing.since_s
-            standing.events.append(Event(now_s, state, f"{standing.state} → {state}, after {lasted:.0f} s. {why}"))
         standing.state, standing.since_s = state, now_s
     standing.why, standing.next = why, following
     arriving = primary.look.sums.get("arriving", 0.0) if primary.is_up and primary.look is not None else 0.0
     backlog = secondary.look.backlog if secondary.look is not None else []
     standing.points.append(Point(now_s, state, float(arriving), waiting_in(backlog)))
-
-
-def told_ago_s(clients: list[Document], now_s: float) -> float | None:
-    """How old the oldest word of these clients is: they speak now and then, and when something changes."""
-    ages = [now_s - at_s for record in clients if (at_s := seconds_of(record["seen_at"])) is not None]
-    return max(ages, default=None)
-
-
-def syphoned(clients: list[Document]) -> int:
-    """Messages that the syphons which are alive have brought home."""
-    told: list[dict[str, Any]] = [record["state"].get("syphon") or {} for record in syphons_in(clients)]
-    return sum(int(record.get("moved") or 0) for record in told)

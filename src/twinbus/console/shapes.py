@@ -67,14 +67,14 @@ def seconds_of(instant: object) -> float | None:
         return None
 
 
-def clock(instant: object) -> Markup:
-    """An instant, short, with all of it behind."""
+def clock(instant: object, *, exact: bool = False) -> Markup:
+    """An instant, short, with all of it behind; `exact` to the second on other days, too."""
     at_s = instant if isinstance(instant, int | float) else seconds_of(instant)
     if at_s is None:
         return join(NONE)
     at = datetime.fromtimestamp(at_s, UTC)
     today = datetime.now(UTC).date() == at.date()
-    shown = at.strftime("%H:%M:%S") if today else at.strftime("%Y-%m-%d %H:%M")
+    shown = at.strftime("%H:%M:%S" if today else "%Y-%m-%d %H:%M:%S" if exact else "%Y-%m-%d %H:%M")
     return el("time", shown, datetime=at.isoformat(timespec="seconds"), title=f"{at:%Y-%m-%d %H:%M:%S} UTC")
 
 

@@ -20,8 +20,20 @@ from aiohttp.typedefs import Handler
 
 from twinbus.console import layout
 from twinbus.console.asking import OWN_PATIENCE_S, PATIENCE_S, Asker, Door, Memory, RefusedError, SilentError
+from twinbus.console.book import Book
 from twinbus.console.html import Markup
-from twinbus.console.pages import entities, entity, message, messages, pair, sign_in, system, work
+from twinbus.console.pages import (
+    drills,
+    entities,
+    entity,
+    incidents,
+    message,
+    messages,
+    pair,
+    sign_in,
+    system,
+    work,
+)
 from twinbus.console.pair import Pair, PairWatch
 from twinbus.console.sessions import Session, Sessions
 from twinbus.console.shapes import ROOT, link
@@ -42,6 +54,8 @@ HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
+# Of a report that another program wrote: its own styles, and nothing else.
+SHOWN_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'none'; sandbox"
 _STATIC = {"console.css": "text/css", "console.js": "text/javascript", "icon.svg": "image/svg+xml"}
 
 _IS_PAGE = re.compile(r"/\$console/[\x21-\x5b\x5d-\x7e]*")
@@ -57,6 +71,9 @@ PAGES: dict[str, Page] = {
     "messages": messages.page,
     "message": message.page,
     "job": work.page,
+    "incidents": incidents.page,
+    "incident": incidents.one,
+    "drill": drills.page,
     "system": system.page,
 }
 # The parts of a page that change by themselves, by the ids of their elements.
@@ -64,7 +81,16 @@ LIVE: dict[str, Callable[[Visit], Awaitable[Mapping[str, Markup]]]] = {
     "pair": pair.live,
     "entities": entities.live,
     "job": work.live,
+    "incidents": incidents.live,
+    "incident": incidents.live_one,
+    "drill": drills.live,
     "system": system.live,
+}
+# What is kept or opened by itself.
+FILES: dict[str, Callable[[Visit], Awaitable[layout.Saved]]] = {
+    "incident.json": incidents.exported,
+    "incident.html": incidents.report,
+    "drill.html": drills.report,
 }
 ACTS: dict[str, Act] = {
     "entity/create": entity.create,
@@ -74,6 +100,8 @@ ACTS: dict[str, Act] = {
     "messages/plan": work.plan,
     "messages/work": work.begin,
     "job/end": work.end,
+    "drill/start": drills.start,
+    "drill/abort": drills.abort,
     "system/fault": system.begin_fault,
     "system/lift": system.lift_fault,
 }
@@ -96,6 +124,11 @@ class Console:
         folder = Path(__file__).parent / "static"
         self._static = {name: (folder / name).read_bytes() for name in _STATIC}
         layout.set_version(hashlib.sha256(b"".join(self._static.values())).hexdigest()[:12])
+
+    async def begin(self, directory: Path | None) -> None:
+        """Watch the pair from now on; its incidents are kept in a directory of the broker's, if there is one."""
+        if self._pair is not None:
+            self._pair.begin(self._client(), Book(directory))
 
     async def close(self) -> None:
         """End live updates, and ask nobody any more."""
@@ -128,6 +161,8 @@ class Console:
             for name, value in HEADERS.items():
                 response.headers.setdefault(name, value)
             response.headers.setdefault("Cache-Control", "no-store")
+        if isinstance(response, web.HTTPException):
+            raise response  # As aiohttp wants it.
         return response
 
     async def _serve(self, request: web.Request, page: str) -> web.StreamResponse:
@@ -147,6 +182,8 @@ class Console:
         visit = await self._visit(request, session)
         if page.startswith("live/") and page.removeprefix("live/") in LIVE:
             return await self._stream(request, visit, LIVE[page.removeprefix("live/")])
+        if page in FILES:
+            return _file(await FILES[page](visit))
         if page not in PAGES:
             return self._problem(request, 404, "There is no such page.")
         content = await PAGES[page](visit)
@@ -232,10 +269,10 @@ class Console:
 
     async def _visit(self, request: web.Request, session: Session) -> Visit:
         patience_s = PATIENCE_S if self._impatient else OWN_PATIENCE_S
-        own = Asker(self._client(), self._door(request), session.credential, self._memory, patience_s=patience_s)
-        if self._pair is not None:
-            await self._pair.view(self._client(), PATIENCE_S)
-        return Visit(session, own, request.query, self._pair, self._client(), self._was_silent)
+        own = Asker(self._client(), self._door(request), session.credential, self._memory)
+        visit = Visit(session, own, request.query, self._pair, self._client(), self._was_silent, patience_s)
+        await visit.begin()
+        return visit
 
     def _was_silent(self, is_silent: bool) -> None:
         self._impatient = is_silent
@@ -269,8 +306,7 @@ class Console:
                 if self._session(request) is not visit.session:
                     await response.write(b"event: ended\ndata: 1\n\n")
                     break
-                if self._pair is not None:
-                    await self._pair.view(self._client(), PATIENCE_S)
+                await visit.begin()
                 found = {**await parts(visit), layout.PAIR_MARK: layout.pair_mark(visit)}
                 changed = {name: part for name, part in found.items() if sent.get(name) != part}
                 sent.update(changed)
@@ -288,6 +324,14 @@ class Console:
 
 def _html(text: str, status: int = 200) -> web.Response:
     return web.Response(status=status, text=text, content_type="text/html", charset="utf-8")
+
+
+def _file(saved: layout.Saved) -> web.Response:
+    """Kept by the browser, or shown without anything that it could load or run."""
+    headers = {"Content-Disposition": f'{"inline" if saved.is_shown else "attachment"}; filename="{saved.name}"'}
+    if saved.is_shown:
+        headers["Content-Security-Policy"] = SHOWN_POLICY
+    return web.Response(body=saved.body, content_type=saved.content_type, charset="utf-8", headers=headers)
 
 
 def _local(request: web.Request) -> str:

@@ -5,12 +5,13 @@ Made for each request by `site`, and used by every page.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import aiohttp
 
-from twinbus.console.asking import Answer, Asker, RefusedError
+from twinbus.console.asking import PATIENCE_S, Answer, Asker, RefusedError
 from twinbus.console.html import Markup, el
 from twinbus.console.pair import PairWatch, Watched
 from twinbus.console.sessions import Session
@@ -48,6 +49,15 @@ class Visit:
     pair: PairWatch | None
     http: aiohttp.ClientSession
     was_silent: Callable[[bool], None]
+    own_patience_s: float
+    patience_s: float = PATIENCE_S  # What is left of the time that a page may wait for the other namespace.
+    own_until_s: float = 0.0  # When waiting for its own is over, however often it asks.
+
+    async def begin(self) -> None:
+        """A page, or a renewal of one, is to be made."""
+        self.own_until_s = time.monotonic() + self.own_patience_s
+        if self.pair is not None:
+            self.patience_s = await self.pair.view()
 
     def text(self, name: str, default: str = "") -> str:
         """A parameter of the address."""
@@ -60,8 +70,10 @@ class Visit:
 
     async def look(self, path: str, **parameters: object) -> Answer:
         """Ask the console's own namespace for something to show."""
+        self.own.patience_s = max(0.0, self.own_until_s - time.monotonic())
         answer = await self.own.look(path, **parameters)
-        self.was_silent(answer.problem is not None and answer.problem.startswith("no answer"))
+        if path != "faults":  # They are told even by one that is silent on purpose.
+            self.was_silent(answer.problem is not None and answer.problem.startswith("no answer"))
         return answer
 
     @property

@@ -5,15 +5,15 @@ Small and synchronous; what a document means is known to `entities`.
 
 from __future__ import annotations
 
-import logging
 from typing import NamedTuple
 
 import apsw
 
 from twinbus.model.errors import BusError, Fault
+from twinbus.model.logged import EventLog
 from twinbus.sql import sqlite
 
-_log = logging.getLogger(__name__)
+_log = EventLog(__name__)
 
 VERSION = 1
 
@@ -108,7 +108,11 @@ class CatalogFile:
         try:
             sqlite.checkpoint(self._opened, truncate=True)
         except apsw.Error as error:
-            _log.warning("the catalog's last checkpoint failed, the next start will do it: %s", error)
+            _log.warning(
+                "checkpoint.failed",
+                "the catalog's last checkpoint failed, the next start will do it: {error}",
+                error=error,
+            )
         self._opened.close()
 
     def _write(self, statement: str, values: tuple[int | str, ...]) -> None:

@@ -90,6 +90,16 @@ class Count(Command):
     locked: int = 0
 
 
+@dataclass(slots=True, eq=False, kw_only=True)
+class Weigh(Command):
+    """Tell what the store created, ended and holds since it was opened (`balance.Balance`). `queue` is ignored.
+
+    For stores of one process; one that several gateways share knows only what it did itself.
+    """
+
+    result: Any = None
+
+
 class Transfer(NamedTuple):
     """The message that a unit was made from: it moves here from another queue, and must neither be lost nor doubled.
 

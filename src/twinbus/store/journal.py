@@ -63,13 +63,15 @@ class Group(NamedTuple):
 class JournalPage:
     """The operations of one commit, in groups that share everything but the message."""
 
-    __slots__ = ("_groups",)
+    __slots__ = ("dropped", "groups", "topics")
 
     def __init__(self) -> None:
-        self._groups: list[list[Any]] = []
+        self.groups: list[list[Any]] = []
+        self.topics: set[int] = set()  # Queues of topics: what is sent there makes no copy, its subscriptions' do.
+        self.dropped = 0  # Messages that went with their entity; the journal names them when their rows are freed.
 
     def __bool__(self) -> bool:
-        return bool(self._groups)
+        return bool(self.groups)
 
     def add(
         self,
@@ -99,7 +101,7 @@ class JournalPage:
             ]
             if session is not None:
                 group.append(session)
-            self._groups.append(group)
+            self.groups.append(group)
 
     def copies(
         self,
@@ -118,11 +120,11 @@ class JournalPage:
         group = ["copy", queues, origin.connection, origin.client, list(source), ids, numbers, 0, _same(sizes)]
         if session is not None:
             group.append(session)
-        self._groups.append(group)
+        self.groups.append(group)
 
     def note(self, note: Note, origin: Origin) -> None:
         """Enter an operation that changed nothing."""
-        self._groups.append(
+        self.groups.append(
             [
                 note.operation,
                 note.queue,
@@ -140,7 +142,7 @@ class JournalPage:
 
     def encode(self) -> bytes:
         """The page as it is stored: JSON in ASCII."""
-        return json.dumps(self._groups, separators=(",", ":")).encode("ascii")
+        return json.dumps(self.groups, separators=(",", ":")).encode("ascii")
 
 
 def _run(numbers: list[int]) -> int | list[int]:

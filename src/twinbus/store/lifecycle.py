@@ -65,6 +65,7 @@ def drop(work: Work, command: Drop) -> None:
     for queue in entity.queues:
         for hold in queue.holds.values():
             work.hints.lost_sessions.append((queue.id, hold.session or "", hold.holder))
+        work.journal.dropped += queue.active + queue.deferred + queue.scheduled
         queue.line.rewind(1)
         queue.locks.clear()
         queue.holds.clear()

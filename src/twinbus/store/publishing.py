@@ -98,6 +98,7 @@ class _Commit(NamedTuple):
                 continue
             command.result.append([self._do(topic, command, step, transfer, told) for step in steps])
         self.work.journal.add("send", topic.id, command.origin, told.sent)
+        self.work.journal.topics.add(topic.id)
         self.work.journal.add("send", topic.id, command.origin, told.dropped, "duplicate")
 
     def _decide(self, topic: Queue, unit: list[Publication], transfer: Transfer | None) -> list[_Step]:

@@ -11,7 +11,7 @@ from twinbus.model.message import Counts
 from twinbus.store import statements
 from twinbus.store.acquiring import delivered
 from twinbus.store.commands import Count, Inspect, Peek
-from twinbus.store.volatile import Queue
+from twinbus.store.volatile import Entity, Queue
 from twinbus.store.work import Work
 
 
@@ -46,8 +46,17 @@ def inspect(work: Work, command: Inspect) -> None:
 
 def count(work: Work, command: Count) -> None:
     """The counts of an entity, from the rows that rule its queues."""
-    main, dead, transfer = work.queue_of(command).entity.queues
-    command.result = Counts(
+    entity = work.queue_of(command).entity
+    main = entity.queues[0]
+    command.result = counts_of(entity)
+    command.last_number = main.next_seq - 1
+    command.locked = len(main.locks)
+
+
+def counts_of(entity: Entity) -> Counts:
+    """How many messages an entity holds, in each state."""
+    main, dead, transfer = entity.queues
+    return Counts(
         active=main.active,
         deferred=main.deferred,
         scheduled=main.scheduled,
@@ -55,8 +64,6 @@ def count(work: Work, command: Count) -> None:
         transfer_dead_letter=_resting(transfer),
         size_bytes=main.bytes + dead.bytes + transfer.bytes,
     )
-    command.last_number = main.next_seq - 1
-    command.locked = len(main.locks)
 
 
 def _resting(queue: Queue) -> int:

@@ -7,13 +7,13 @@ the modules beside it, and threads are `sql.group`'s business.
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Callable
 from typing import Any
 
 import apsw
 
 from twinbus.model.errors import BusError, Fault
+from twinbus.model.logged import EventLog
 from twinbus.model.message import ReceiveMode
 from twinbus.sql import sqlite
 from twinbus.store import (
@@ -32,17 +32,20 @@ from twinbus.store import (
     sessions,
     settling,
     statements,
+    surveying,
     sweeping,
     transferring,
 )
 from twinbus.store.answering import GROWING, call, clear, full, merge, refuse
+from twinbus.store.balance import Scales
 from twinbus.store.commands import Command, Hints
 from twinbus.store.journal import JournalRow
 from twinbus.store.reserve import RESERVE_BYTES, Reserve
+from twinbus.store.sums import Sums
 from twinbus.store.volatile import Memory
 from twinbus.store.work import TokenSource, Work
 
-_log = logging.getLogger(__name__)
+_log = EventLog(__name__)
 
 CACHE_BYTES = 32 * 1024 * 1024
 CHECKPOINT_BYTES = 16 * 1024 * 1024
@@ -83,6 +86,7 @@ _READS: dict[type[Command], Callable[[Work, Any], None]] = {
     commands.Count: reading.count,
     commands.GetSessionState: sessions.get_state,
     commands.ListSessions: sessions.list_sessions,
+    surveying.Survey: surveying.survey,
 }
 # What need not be on disk when it is answered: a lock must be written before its message leaves, but a power cut drops
 # all locks anyway. A transfer that is not forgotten is remembered a while longer, a range that is not known to be
@@ -96,6 +100,7 @@ _UNSYNCED = (
     commands.Introduce,
     range_commands.FinishRange,
     range_commands.Trim,
+    commands.Weigh,
     *_READS,
 )
 
@@ -119,6 +124,7 @@ class SqliteStore:
     ) -> None:
         self.number = number
         self.synced_commits = 0  # For the metrics.
+        self.sums = Sums()
         self._cache_bytes = cache_bytes
         self._retention_ms = journal_retention_ms
         self._tokens = TokenSource(epoch)
@@ -129,10 +135,12 @@ class SqliteStore:
         self._closed = False
         self._synced = True
         self._pages = self._checkpointed_pages = 0  # Written to the log, and of these moved into the database.
+        self._scales: Scales | None = None  # What happens at the start is in what it begins with.
         self._database = sqlite.connect(path, vfs)
         try:
             schema.prepare(self._database)
             self._memory = self._load(now_ms)
+            self._scales = Scales(self._memory, now_ms)
             self._checkpointer = sqlite.connect(path, vfs, cache_kib=1024)
             if not self._reserve.lay_aside():
                 self._run_out()
@@ -168,7 +176,7 @@ class SqliteStore:
             hints = self._recover(error, now_ms)
             if self._failure is not None:
                 return refuse(group, self._failure)
-            _log.warning("a group of %d commands failed and is replayed one by one: %s", len(group), error)
+            _log.warning("commit.replayed", "{size} commands are replayed alone: {error}", size=len(group), error=error)
             for command in group:
                 clear(command)
                 merge(hints, self._run_alone(command, now_ms))
@@ -188,7 +196,8 @@ class SqliteStore:
             try:
                 sqlite.checkpoint(self._checkpointer, truncate=True)
             except apsw.Error as error:
-                _log.warning("store %d: the last checkpoint failed, the next start will do it: %s", self.number, error)
+                text = "store {store}: the last checkpoint failed, the next start will do it: {error}"
+                _log.warning("checkpoint.failed", text, store=self.number, error=error)
         else:
             sqlite.leave_log(self._database, self._checkpointer)
         self._checkpointer.close()
@@ -214,7 +223,7 @@ class SqliteStore:
         try:
             moved_all = sqlite.checkpoint(self._checkpointer)
         except apsw.Error as error:
-            _log.error("store %d: the checkpoint failed: %s", self.number, error)
+            _log.error("checkpoint.failed", "store {store}: {error}", store=self.number, error=error)
             if sqlite.is_fatal(error):
                 self._fail(error)
             return True
@@ -237,7 +246,7 @@ class SqliteStore:
     def _run(self, group: list[Command], now_ms: int) -> Hints:
         self._set_synced(any(_needs_sync(command) for command in group))
         work = Work(self._database, self._memory, now_ms, self._tokens)
-        phases: tuple[list[Command], ...] = ([], [], [], [], [])
+        phases: tuple[list[Command], ...] = ([], [], [], [], [], [])
         for command in group:
             phases[_PHASES[type(command)]].append(command)
         for command in phases[0]:
@@ -261,8 +270,14 @@ class SqliteStore:
             call(_TAKES[type(command)], work, command)
         for command in phases[4]:
             call(_READS[type(command)], work, command)
-        if work.finish() and self._synced:
-            self.synced_commits += 1
+        if work.finish():
+            self.synced_commits += self._synced
+            self.sums.add(work.journal)
+        assert self._scales is not None
+        self._scales.take(work.journal)
+        for command in phases[5]:
+            assert isinstance(command, commands.Weigh)
+            command.result = self._scales.balance(self._memory)
         return work.hints
 
     def _run_alone(self, command: Command, now_ms: int) -> Hints:
@@ -280,7 +295,8 @@ class SqliteStore:
             elif isinstance(error, apsw.FullError):
                 command.error = full(isinstance(command, GROWING))
             else:
-                _log.exception("store %d: a %s failed", self.number, type(command).__name__)
+                name = type(command).__name__
+                _log.exception("command.failed", "store {store}: a {command} failed", store=self.number, command=name)
                 command.error = BusError(Fault.INTERNAL, f"The messaging store could not do this: {error}")
             return hints
 
@@ -307,7 +323,7 @@ class SqliteStore:
     def _run_out(self) -> None:
         """The disk is full: what was laid aside is for receiving and settling."""
         if not self._is_full:
-            _log.critical("store %d: the disk is full; it takes no more messages until there is room", self.number)
+            _log.critical("store.full", "store {store}: the disk is full; it takes no messages", store=self.number)
         self._is_full = True
         self._reserve.give_up()
 
@@ -317,7 +333,7 @@ class SqliteStore:
             self._looked_for_room_ms = now_ms
             free_bytes = self._database.execute("PRAGMA freelist_count").get * sqlite.PAGE_BYTES
             if self._reserve.lay_aside() or free_bytes >= 2 * RESERVE_BYTES:
-                _log.warning("store %d: there is room again, it takes messages", self.number)
+                _log.warning("store.room", "store {store}: there is room again, it takes messages", store=self.number)
                 self._is_full = False
                 return group
         refuse([command for command in group if isinstance(command, GROWING)], full())
@@ -325,7 +341,8 @@ class SqliteStore:
 
     def _fail(self, error: Exception) -> None:
         """Close the store for good: what is on the disk is no longer known."""
-        _log.critical("store %d failed and takes no more commands until it is opened anew: %s", self.number, error)
+        text = "store {store} failed and takes no more commands until it is opened anew: {error}"
+        _log.critical("store.failed", text, store=self.number, error=error)
         self._failure = BusError(Fault.STORE_UNAVAILABLE, f"The messaging store failed and was closed: {error}")
 
     def _load(self, now_ms: int) -> Memory:
@@ -340,6 +357,8 @@ class SqliteStore:
         work = Work(self._database, memory, now_ms, self._tokens)
         recovery.count_claims(work)
         work.finish()
+        if self._scales is not None:
+            self._scales.take(work.journal)
         return memory
 
     def _set_synced(self, synced: bool) -> None:
@@ -357,6 +376,7 @@ _PHASES: dict[type[Command], int] = {
     commands.Record: 2,
     **dict.fromkeys(_TAKES, 3),
     **dict.fromkeys(_READS, 4),
+    commands.Weigh: 5,
 }
 
 

@@ -6,20 +6,20 @@ The operations decide on memory and fill the plan; this writes it. Which operati
 from __future__ import annotations
 
 import json
-import logging
 import zlib
 from typing import Any, NamedTuple
 
 import apsw
 
 from twinbus.model.errors import BusError, Fault
+from twinbus.model.logged import EventLog
 from twinbus.model.message import Origin
 from twinbus.store.commands import Command, Hints
 from twinbus.store.journal import JournalPage
 from twinbus.store.plan import Plan
 from twinbus.store.volatile import DAMAGED, Claim, Lock, Memory, Queue, Stored
 
-_log = logging.getLogger(__name__)
+_log = EventLog(__name__)
 
 BROKER = Origin("", "broker")  # Who is journaled where time or the store itself did something.
 
@@ -191,7 +191,12 @@ class Work:
         """
         locked = queue.locked_numbers()
         for message in messages:
-            _log.error("queue %d: message %d does not match its checksum", queue.id, message.seq)
+            _log.error(
+                "message.damaged",
+                "queue {queue}: message {number} does not match its checksum",
+                queue=queue.id,
+                number=message.seq,
+            )
             if message.seq in locked:
                 continue
             line = queue.line_of(message.session)

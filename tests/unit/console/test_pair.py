@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from twinbus.console.asking import Memory
+from twinbus.console.clients import next_ping_s, outboxes_of, tidied
 from twinbus.console.pages import picture
 from twinbus.console.pages.entities import drifted, merged
 from twinbus.console.pages.message import best_view, hex_dump, shown_as
@@ -22,7 +23,6 @@ from twinbus.console.pair import (
     is_backlog,
     judge,
     state_of,
-    tidied,
 )
 from twinbus.console.signing import Credential
 
@@ -38,7 +38,7 @@ def half(role: str, *, up: bool = True, backlog: int = 0, clients: list[dict[str
     side = Side(role, Credential("root", "key"), nowhere, "localhost", name=role)
     queue = {"name": "primary/x-servicebus-transfer/0", "active": backlog, "deferred": 0, "scheduled": 0, "locked": 0,
              "dead_letter": 0, "bytes": 0}  # fmt: skip
-    look = Look(100.0, 2.0, {"namespace": role}, SUMS, [queue], clients or [], None)
+    look = Look(100.0, 2.0, {"namespace": role}, SUMS, [queue], clients or [], None, {"told": False, "why": ""})
     return Watched(side, "http://localhost", look, None if up else "it cannot be reached")
 
 
@@ -81,13 +81,12 @@ def test_a_backlog_that_nobody_brings_home_is_told() -> None:
     assert "brings them home" in state_of(half("primary"), half("secondary", backlog=7, clients=[SYPHON]))[2]
 
 
-def test_changes_become_events_with_how_long_it_was_before() -> None:
+def test_a_state_is_told_with_since_when_it_is_so() -> None:
     standing = Standing()
     judge(standing, half("primary"), half("secondary"), 100.0)
     judge(standing, half("primary", up=False), half("secondary"), 130.0)
     judge(standing, half("primary", up=False), half("secondary"), 132.0)
     assert (standing.state, standing.since_s) == ("failing", 130.0)
-    assert [event.words.partition(".")[0] for event in standing.events] == ["normal → failing, after 30 s"]
     assert [point.state for point in standing.points] == ["normal", "failing", "failing"]
 
 
@@ -104,17 +103,34 @@ def test_the_newer_record_of_a_client_counts() -> None:
         [],
         {"ill": [1], "diverted": "many", "pings": -1, "syphon": 3},
         {"ill": {"q": {}}, "ill_count": 1e300, "syphon": {"moved": None, "problem": {}}},
+        {"ping": {"next_in_s": "soon"}, "outbox": {"waiting": True, "oldest_s": -1}},
     ],
 )
 def test_whatever_stands_in_a_record_the_pair_is_judged_and_drawn(state: Any) -> None:
     record = {"id": "x", "kind": "paired-client", "host": "h", "process": 1, "seen_at": "never", "state": state}
     made = tidied(record)
-    assert set(made["state"]) == {"ill", "syphon", "ill_count", "diverted", "pings"}
+    assert set(made["state"]) == {"ill", "syphon", "ill_count", "diverted", "pings", "ping", "outbox"}
     primary, secondary = half("primary"), half("secondary", clients=[made])
     assert state_of(primary, secondary)[0] in ("normal", "suspect")
     watch = PairWatch(Pair(primary.side, secondary.side), Memory())
     watch.primary, watch.secondary = primary, secondary
     assert "1 paired alive" in picture.draw(watch, [made])
+
+
+def test_the_next_ping_is_counted_on_from_what_a_client_last_said() -> None:
+    quick, slow = client(1, ping={"next_in_s": 4, "every_s": 10}), client(2, ping={"next_in_s": 90, "every_s": 60})
+    quick["seen_at"] = slow["seen_at"] = "1970-01-01T00:01:40Z"
+    assert next_ping_s([quick, slow], 100.0) == 104.0
+    assert next_ping_s([quick, slow], 121.0) == 124.0
+    assert next_ping_s([slow], 195.0) == 250.0
+    assert next_ping_s([client(3)], 100.0) is None
+
+
+def test_outboxes_are_put_together() -> None:
+    first = client(1, outbox={"waiting": 3, "set_aside": 1, "oldest_s": 7.5})
+    second = client(2, outbox={"waiting": 0, "set_aside": 0, "oldest_s": None})
+    assert outboxes_of([first, second, client(3)]) == (3, 7.5)
+    assert outboxes_of([client(3)]) is None
 
 
 def test_backlog_queues_are_told_by_the_primarys_name() -> None:

@@ -5,6 +5,7 @@ Filtering, sorting and counting is the namespaces' work; with both side by side,
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import urlencode
@@ -13,7 +14,7 @@ from twinbus.console import layout
 from twinbus.console.asking import Answer, Document
 from twinbus.console.html import Child, Markup, el, join
 from twinbus.console.layout import Content
-from twinbus.console.pair import PAGE
+from twinbus.console.pair import PAGE, PairWatch, Watched
 from twinbus.console.shapes import (
     NONE,
     bar,
@@ -208,11 +209,7 @@ async def _both(visit: Visit) -> Markup:
     assert partner is not None
     assert pair is not None
     asked: dict[str, Any] = {**_asked(visit), "after": visit.text("after"), "top": PAGE}
-    own = await visit.look("entities", **asked)
-    other = Answer(None, 0.0, partner.problem or "it was not found yet")
-    asker = await pair.asker(visit.http, partner)
-    if asker is not None:
-        other = await asker.look("entities", **asked)
+    own, other = await asyncio.gather(visit.look("entities", **asked), _other(visit, pair, partner, asked))
     mine = visit.session.namespace
     is_primary = pair.half(mine) is pair.primary
     sides = [(mine, own), (partner.name, other)] if is_primary else [(partner.name, other), (mine, own)]
@@ -225,6 +222,13 @@ async def _both(visit: Visit) -> Markup:
         _side_by_side(names, rows, mine),
         el("nav", more, class_="turning", aria_label="Pages of the list"),
     )
+
+
+async def _other(visit: Visit, pair: PairWatch, partner: Watched, asked: Mapping[str, Any]) -> Answer:
+    asker = pair.asker(visit.http, partner, visit.patience_s)
+    if asker is None:
+        return Answer(None, 0.0, partner.problem or "it was not found yet")
+    return await asker.look("entities", **asked)
 
 
 Row = tuple[str, Document | None, Document | None]

@@ -9,14 +9,16 @@ import time
 from collections.abc import Mapping, Sequence
 
 from twinbus.console.asking import Document
+from twinbus.console.clients import diverting, next_ping_s, outboxes_of
 from twinbus.console.html import Child, Markup, el, join
 from twinbus.console.layout import Content
+from twinbus.console.pages.incidents import rows_of
 from twinbus.console.pages.picture import draw, timeline
-from twinbus.console.pair import PairWatch, clients_of, diverting, waiting_in
+from twinbus.console.pair import KINDS, PairWatch, Watched, clients_of, waiting_in
 from twinbus.console.shapes import NONE, clock, lasting, link, mark, notice, num, number, size, table, tile
 from twinbus.console.visit import Visit
 
-KINDS = {"normal": "good", "draining": "warn", "suspect": "warn", "unprotected": "warn"}
+INCIDENTS = 3  # The last so many are on the page.
 
 
 async def page(visit: Visit) -> Content:
@@ -39,10 +41,11 @@ async def live(visit: Visit) -> Mapping[str, Markup]:
         "standing": _standing(watch, clients),
         "picture": draw(watch, clients),
         "where": _where(watch, clients),
+        "balance": _balance(watch),
         "times": _times(watch),
+        "incidents": _incidents(watch),
         "backlog": _backlog(watch, visit.session.namespace),
         "clients": _clients(clients),
-        "events": _events(watch),
     }
 
 
@@ -81,14 +84,28 @@ def _where(watch: PairWatch, clients: Sequence[Document]) -> Markup:
         ("dead in the backlog", dead_there, "dead" if dead_there else ""),
         ("diverted, as clients last said", diverted, "faint"),
     ]
+    outboxes = outboxes_of(clients)
+    if outboxes is not None:
+        places.insert(3, ("in outboxes of clients", outboxes.waiting, "warn" if outboxes.waiting else ""))
     return el(
         "div",
         [
             tile(label, number(value) if value is not None else "not known", class_=kind)
             for label, value, kind in places
         ],
+        tile("oldest in an outbox", lasting(outboxes.oldest_s)) if outboxes is not None and outboxes.waiting else None,
+        _ping(clients),
         class_="tiles",
     )
+
+
+def _ping(clients: Sequence[Document]) -> Markup | None:
+    """When a client tries the primary again."""
+    at_s = next_ping_s(clients, time.time())
+    if at_s is None:
+        return None
+    in_s = at_s - time.time()
+    return tile("next ping", f"in {lasting(in_s)}" if in_s >= 1 else "now", clock(at_s), "warn")
 
 
 def _times(watch: PairWatch) -> Markup:
@@ -150,20 +167,68 @@ def _clients(clients: Sequence[Document]) -> Markup:
                 num(number(state["diverted"]) if record["kind"] == "paired-client" else NONE),
                 num(number(state["pings"]) if record["kind"] == "paired-client" else NONE),
                 num(number(syphon["moved"]) if syphon else NONE),
+                num(_outbox(state["outbox"])),
                 el("td", syphon.get("problem") or "", class_="words"),
                 clock(record["seen_at"]),
             )
         )
-    words_of = ("Diverted", "Pings", "Brought home")
+    words_of = ("Diverted", "Pings", "Brought home", "Outbox")
     heads = (
         "Kind", "Where", "State", *(el("th", word, scope="col", class_="num") for word in words_of), "Problem", "Seen",
     )  # fmt: skip
     return el("section", el("h2", "Clients and syphons"), table(heads, rows))
 
 
-def _events(watch: PairWatch) -> Markup:
-    events = list(reversed(watch.standing.events))[:12]
-    words = "Nothing changed since this console began to watch." if not events else None
-    rows = [(clock(event.at_s), mark(KINDS.get(event.kind, "bad"), event.kind), event.words) for event in events]
-    listed = table(("When", "State", "What"), rows) if rows else el("p", words, class_="faint")
-    return el("section", el("h2", "Seen by this console"), listed)
+def _outbox(told: Mapping[str, float | None] | None) -> str:
+    if told is None:
+        return NONE
+    aside = f", {number(told['set_aside'])} set aside" if told["set_aside"] else ""
+    return f"{number(told['waiting'])}{aside}"
+
+
+def _incidents(watch: PairWatch) -> Markup:
+    latest = list(reversed(watch.incidents.kept))[:INCIDENTS]
+    listed = rows_of(latest) if latest else el("p", "None so far.", class_="faint")
+    everything = el("a", "Incidents and drills", href=link("incidents"))
+    return el("section", el("h2", "Last incidents ", el("small", everything)), listed)
+
+
+# The conservation line
+
+
+def _balance(watch: PairWatch) -> Markup:
+    """What came in is what left and what is there, in each namespace."""
+    head = el("h2", "Conservation ", el("small", "what came in is what left and what is there"))
+    return el("section", head, [_line(watched) for watched in (watch.primary, watch.secondary)])
+
+
+def _line(watched: Watched) -> Markup:
+    name = el("strong", watched.name)
+    if watched.look is None:
+        return el("p", name, " has told nothing yet.", class_="line")
+    told = watched.look.balance
+    if not told.get("told"):
+        return el("p", name, ": ", told.get("why"), class_="line faint")
+    created, ended, held = told["created"], told["ended"], told["held"]
+    delta = told["delta"]
+    return el(
+        "p",
+        name,
+        " ",
+        _sum("held at the start", told["held_at_start"], {}),
+        " + ",
+        _sum("created", sum(created.values()), created),
+        " = ",
+        _sum("ended", sum(ended.values()), ended),
+        " + ",
+        _sum("held now", sum(held.values()), held),
+        mark("good" if delta == 0 else "bad", f"\N{GREEK CAPITAL LETTER DELTA} {number(delta)}"),
+        el("small", " since ", clock(told["since"]), "" if watched.is_up else ", as last known"),
+        class_="line",
+    )
+
+
+def _sum(words: str, value: int, parts: Mapping[str, int]) -> Markup:
+    """One number of the line, with what it is made of."""
+    made = ", ".join(f"{way.replace('_', ' ')} {number(count)}" for way, count in parts.items() if count)
+    return join(words, " ", el("b", number(value)), el("small", f" ({made})") if made else None)

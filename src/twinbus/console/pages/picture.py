@@ -10,8 +10,10 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from twinbus.console.asking import Document
+from twinbus.console.clients import diverting, syphoned, syphons_in, told_ago_s
 from twinbus.console.html import Child, Markup, el, join
-from twinbus.console.pair import PairWatch, Point, Watched, diverting, syphoned, syphons_in, told_ago_s, waiting_in
+from twinbus.console.incidents import Point
+from twinbus.console.pair import PairWatch, Watched, waiting_in
 from twinbus.console.shapes import clock, lasting, number, rate
 
 WIDTH, HEIGHT = 980, 330
@@ -170,7 +172,7 @@ def _syphon(brings: bool, runs: bool, clients: Sequence[Document]) -> Markup:
     )
 
 
-def timeline(points: Sequence[Point]) -> Markup:
+def timeline(points: Sequence[Point], when: str = "In the last") -> Markup:
     """The backlog's depth over time, above the pair's state."""
     if len(points) < 2:
         return el("p", "The timeline begins with the first minute of watching.", class_="faint")
@@ -199,9 +201,10 @@ def timeline(points: Sequence[Point]) -> Markup:
     )  # fmt: skip
     legend = el(
         "p",
-        f"The last {lasting(span)}. Filled: messages in the backlog, up to {number(max(p.backlog for p in points))}. "
+        f"{when} {lasting(span)}. Filled: messages in the backlog, up to {number(max(p.backlog for p in points))}. "
         f"Line: messages that arrive in the primary, up to {rate(max(p.arriving for p in points))} a second. "
         "Below: the state.",
         class_="faint",
     )
-    return join(drawn, legend)
+    ends = el("p", clock(first), clock(last), class_="ends faint")
+    return join(drawn, ends, legend)

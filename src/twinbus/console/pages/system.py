@@ -42,7 +42,7 @@ async def page(visit: Visit) -> Content:
     if not visit.session.manages:
         words = "The inside of the namespace is for policies that manage."
         return Content("System", join(el("h1", "System"), notice("plain", words)))
-    parts, faults = await live(visit), await visit.look("faults")
+    parts, faults = await asyncio.gather(live(visit), visit.look("faults"))
     searched = visit.text("error")
     finding = el(
         "form",
@@ -116,7 +116,7 @@ def _stores(stores: Sequence[Document], commits: Sequence[Document]) -> Markup:
         time = times.get(store["number"], {})
         rows.append(
             (
-                num(store["number"]),
+                store["number"],
                 join(mark(_STORE_STATES.get(store["state"], "bad"), store["state"]), " ", store["reason"]),
                 clock(store["since"]),
                 num(number(store["entities"])),
@@ -129,7 +129,7 @@ def _stores(stores: Sequence[Document], commits: Sequence[Document]) -> Markup:
         )
     words = ("Entities", "Waiting", "Commits", "Usual", "Slow (p99)", "Slowest")
     heads = (
-        el("th", "Store", scope="col", class_="num"),
+        "Store",
         "State",
         "Since",
         *(el("th", word, scope="col", class_="num") for word in words),

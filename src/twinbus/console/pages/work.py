@@ -96,7 +96,7 @@ def _confirming(visit: Visit, job: Document, then: str) -> Markup:
     fate = "They are gone then, and cannot be brought back." if then == "purge" else "They go back to where they died."
     return el(
         "section",
-        el("h2", _WILL[then], " them"),
+        el("h2", "Send them back" if then == "redrive" else "Remove them"),
         visit.form(
             "messages/work",
             [

@@ -29,11 +29,13 @@ from twinbus.store import (
 )
 from twinbus.store.answering import call
 from twinbus.store.commands import Command, Hints
-from twinbus.store.postgres import acquiring, dialect, sweeping
+from twinbus.store.journal import JournalPage
+from twinbus.store.postgres import acquiring, dialect, surveying, sweeping
 from twinbus.store.postgres.loading import Loader, Needs, entity_of, names_of
 from twinbus.store.postgres.waking import payload_of
 from twinbus.store.postgres.work import OWNER_BITS, GatewayTokens, PostgresWork
 from twinbus.store.postgres.writing import Statement, counts_of
+from twinbus.store.surveying import Survey
 from twinbus.store.sweeping import CHUNK
 from twinbus.store.volatile import Entity, Memory
 
@@ -61,6 +63,7 @@ _READS: dict[type[Command], Callable[[Any, Any], None]] = {
     commands.Count: reading.count,
     commands.GetSessionState: sessions.get_state,
     commands.ListSessions: sessions.list_sessions,
+    Survey: surveying.survey,
 }
 # What need not be on disk when it is answered; a sweep only if it has changed something.
 _UNSYNCED = (
@@ -94,6 +97,7 @@ class Done(NamedTuple):
     due_ms: int | None
     synced: bool
     changed: set[int]  # Entities whose rows say that something may have become available.
+    journal: JournalPage
 
 
 class Transaction:
@@ -113,7 +117,7 @@ class Transaction:
             work = self._load([], now_ms)
             work.is_writable = False
             self._execute(work, housekeeping)
-            return Done(work.hints, work.now_ms, None, False, set())
+            return Done(work.hints, work.now_ms, None, False, set(), work.journal)
         work = self._begin(now_ms, housekeeping) if needs.sweeps or needs.owners else self._load([_BEGIN], now_ms)
         self._execute(work, housekeeping)
         return self._commit(work, others)
@@ -230,7 +234,7 @@ class Transaction:
             batch.append(("SET LOCAL synchronous_commit TO off", ()))
         self._finish(batch)
         hints.lost_sessions = [entry for entry in hints.lost_sessions if not entry[2] >> OWNER_BITS]
-        return Done(hints, work.now_ms, self._memory.due_ms, synced, {queue >> 2 for queue in ready})
+        return Done(hints, work.now_ms, self._memory.due_ms, synced, {queue >> 2 for queue in ready}, work.journal)
 
     def _finish(self, batch: list[Statement]) -> None:
         """Send the last statements and the commit together. Only the server's own word COMMIT means success."""

@@ -17,6 +17,7 @@ from twinbus.store.postgres.schema import COUNTERS
 from twinbus.store.postgres.text import from_text, stored, to_json
 from twinbus.store.postgres.work import Held, PostgresWork, token_of
 from twinbus.store.postgres.writing import Statement
+from twinbus.store.surveying import Survey
 from twinbus.store.volatile import Entity, Hold, Queue
 
 _IN_SESSION = (
@@ -26,8 +27,9 @@ _IN_SESSION = (
     commands.SetSessionState,
 )
 _WITH_SESSION_LOCKS = (commands.AcceptSession, commands.ReleaseSession)
-_READS = (commands.Peek, commands.Inspect, commands.Count, commands.GetSessionState, commands.ListSessions)
+_READS = (commands.Peek, commands.Inspect, commands.Count, commands.GetSessionState, commands.ListSessions, Survey)
 _OF_NO_QUEUE = (
+    Survey,
     commands.DropLocks,
     commands.Sweep,
     commands.Record,

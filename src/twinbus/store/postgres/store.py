@@ -6,12 +6,12 @@ here. Time is the server's, so that gateways agree on it.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 
 import psycopg
 
 from twinbus.model.errors import BusError, Fault
+from twinbus.model.logged import EventLog
 from twinbus.sql import postgres
 from twinbus.sql.postgres import Connection
 from twinbus.store import commands
@@ -24,9 +24,10 @@ from twinbus.store.postgres.loading import Needs
 from twinbus.store.postgres.sweeping import HOUSEKEEPING_MS
 from twinbus.store.postgres.work import OWNER_BITS, GatewayTokens
 from twinbus.store.statements import SEQ_BITS
+from twinbus.store.sums import Sums
 from twinbus.store.volatile import Memory
 
-_log = logging.getLogger(__name__)
+_log = EventLog(__name__)
 
 JOURNAL_RETENTION_MS = 7 * 24 * 3600 * 1000
 POLL_MS = 1_000
@@ -66,6 +67,7 @@ class PostgresStore:
             raise BusError(Fault.ARGUMENT, f"The schema name {schema_name} has more than {LONGEST_NAME} bytes.")
         self.number = number
         self.synced_commits = 0  # For the metrics.
+        self.sums = Sums()
         self.channel = schema_name
         self._url = url
         self._schema = schema_name
@@ -119,7 +121,12 @@ class PostgresStore:
             failure = error
         if postgres.is_late(failure):
             return self._commit_what_is_free(group, now_ms)
-        _log.warning("a group of %d commands failed and is replayed one by one: %s", len(group), failure)
+        _log.warning(
+            "commit.replayed",
+            "a group of {commands} commands failed and is replayed one by one: {error}",
+            commands=len(group),
+            error=failure,
+        )
         hints = Hints()
         for command in group:
             if self._connection is None:  # It was lost on the way; the rest was not tried.
@@ -166,7 +173,12 @@ class PostgresStore:
             if self._connection is not None:
                 self._connection.execute("DELETE FROM gateway WHERE number = %s", (self.gateway,))
         except psycopg.Error as error:
-            _log.warning("store %d: its locks will expire by themselves: %s", self.number, error)
+            _log.warning(
+                "store.locks.left",
+                "store {store}: its locks will expire by themselves: {error}",
+                store=self.number,
+                error=error,
+            )
         self._closed = True
         self._drop_connection()
 
@@ -263,6 +275,7 @@ class PostgresStore:
 
     def _note(self, done: Done, now_ms: int, swept: bool) -> None:
         self.synced_commits += done.synced
+        self.sums.add(done.journal)
         for entity in done.changed & self._seen.keys():
             self._seen[entity] += 1
         due = None if done.due_ms is None else done.due_ms + now_ms - done.now_ms
@@ -302,7 +315,12 @@ class PostgresStore:
                 return False
             except psycopg.Error as worse:
                 error = worse
-        _log.warning("store %d: the database is gone: %s", self.number, " ".join(str(error).split()))
+        _log.warning(
+            "store.database.lost",
+            "store {store}: the database is gone: {error}",
+            store=self.number,
+            error=" ".join(str(error).split()),
+        )
         self._drop_connection()
         return True
 
@@ -319,7 +337,7 @@ class PostgresStore:
         try:
             self._reconnect()
         except BusError as error:
-            _log.debug("store %d: %s", self.number, error)
+            _log.debug("store.database.debug", "store {store}: {error}", store=self.number, error=error)
             self._waits_ms = (now_ms, now_ms + min(max(2 * (next_ms - first_ms), FIRST_WAIT_MS), POLL_MS))
             self._due_ms = self._waits_ms[1]
             return False
@@ -337,14 +355,20 @@ class PostgresStore:
         self._connection = connection
         self._seen = {}
         self._others = True  # Perhaps; and what was committed unheard is found by looking around.
-        _log.warning("store %d: connected again", self.number)
+        _log.warning("store.database.back", "store {store}: connected again", store=self.number)
 
     def _fault(self, command: Command, error: Exception) -> BusError:
         if postgres.is_full(error):
             return BusError(Fault.STORE_UNAVAILABLE, "The database's disk is full.", definite=True)
         if postgres.is_late(error):
             return BusError(Fault.STORE_UNAVAILABLE, "The database was too slow.", definite=True)
-        _log.error("store %d: a %s failed", self.number, type(command).__name__, exc_info=error)
+        _log.error(
+            "command.failed",
+            "store {store}: a {command} failed",
+            store=self.number,
+            command=type(command).__name__,
+            exc_info=error,
+        )
         text = f"The messaging store could not do this: {type(error).__name__}."
         return BusError(Fault.INTERNAL, text, definite=True)
 

@@ -7,10 +7,10 @@ commit, and holds what `loading` has read under the rows that rule the entities.
 from __future__ import annotations
 
 import json
-import logging
 import zlib
 from typing import Any
 
+from twinbus.model.logged import EventLog
 from twinbus.sql.postgres import Connection, Row, integers
 from twinbus.store import statements
 from twinbus.store.plan import Plan
@@ -22,7 +22,7 @@ from twinbus.store.statements import SEQ_BITS
 from twinbus.store.volatile import Claim, Hold, Lock, Memory, Queue, Stored
 from twinbus.store.work import Page, TokenSource, Work
 
-_log = logging.getLogger(__name__)
+_log = EventLog(__name__)
 
 OWNER_BITS = 32
 _JSON_ASKED = {statements.KNOWN_DUPLICATES}  # Their values have texts inside of JSON.
@@ -274,7 +274,12 @@ class PostgresWork(Work):
         if self.is_writable:
             super()._set_aside(queue, messages)
         else:
-            _log.error("queue %d: messages %s do not match their checksums", queue.id, [m.seq for m in messages])
+            _log.error(
+                "message.damaged",
+                "queue {queue}: messages {numbers} do not match their checksums",
+                queue=queue.id,
+                numbers=[m.seq for m in messages],
+            )
 
     def row(self, statement: str, values: Any) -> tuple[Any, ...]:
         """The one row of an aggregating statement."""
