@@ -39,7 +39,7 @@ def test_failures_are_sentences(run: Prompt, broker: BrokerProcess, new_queue: N
 def test_whoever_waits_in_vain_can_give_up(follow: Follow, new_queue: NewQueue, broker: BrokerProcess) -> None:
     process = follow("receive", new_queue(), "--wait", "600")
     # Two links for the token, and the receiver's.
-    wait_for(lambda: broker.metrics()["twinbus_open_links"] >= 3, "the receiver")
+    wait_for(lambda: broker.metric("twinbus_open_links") >= 3, "the receiver")
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=SOON_S)
     assert (process.returncode, out, err) == (130, "", "twinbus: interrupted\n")

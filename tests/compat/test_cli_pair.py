@@ -15,7 +15,7 @@ import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from typer.testing import CliRunner
 
-from support.broker import BrokerProcess, wait_for
+from support.broker import BrokerProcess, running, wait_for
 from twinbus.cli import app
 
 pytestmark = [pytest.mark.feature("paired namespaces"), pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")]
@@ -60,7 +60,7 @@ def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[BrokerPr
     north, south = ("--datacenter", "north"), ("--datacenter", "south")
     primary = BrokerProcess(tmp_path_factory.mktemp("primary"), namespace="contoso", options=north)
     secondary = BrokerProcess(tmp_path_factory.mktemp("secondary"), namespace="fabrikam", options=south)
-    with primary, secondary:
+    with running(primary, secondary):
         yield primary, secondary
 
 

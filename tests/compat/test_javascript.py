@@ -11,6 +11,8 @@ import re
 import signal
 import subprocess
 import time
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,6 +33,7 @@ FILES = {
     "partitions": "partitions-javascript",
 }
 RUN_S = 55  # For one file; all its tests run at the same time.
+AT_A_TIME = 3  # Files.
 
 
 def names(file: str) -> list[str]:
@@ -52,16 +55,14 @@ class Run(NamedTuple):
 
 
 class Runs:
-    """Runs each file when it is first asked for."""
+    """Runs all files, a few at the same time since most of them wait, and waits for the one that is asked for."""
 
-    def __init__(self, broker: BrokerProcess) -> None:
+    def __init__(self, broker: BrokerProcess, pool: ThreadPoolExecutor, files: Iterable[str]) -> None:
         self._broker = broker
-        self._runs: dict[str, Run] = {}
+        self._runs = {file: pool.submit(self._run, file) for file in files}
 
     def of(self, file: str) -> Run:
-        if file not in self._runs:
-            self._runs[file] = self._run(file)
-        return self._runs[file]
+        return self._runs[file].result()
 
     def _run(self, file: str) -> Run:
         broker, expires = self._broker, int(time.time()) + 3600
@@ -108,8 +109,12 @@ def run_in_its_own_group(command: list[str], environment: dict[str, str]) -> tup
 
 
 @pytest.fixture(scope="module")
-def runs(broker: BrokerProcess) -> Runs:
-    return Runs(broker)
+def runs(broker: BrokerProcess, request: pytest.FixtureRequest) -> Iterator[Runs]:
+    """The files whose tests were asked for, on their way."""
+    wanted = [getattr(item, "callspec", None) for item in request.session.items if item.path == request.path]
+    files = dict.fromkeys(spec.params["file"] for spec in wanted if spec is not None)
+    with ThreadPoolExecutor(AT_A_TIME) as pool:
+        yield Runs(broker, pool, files)
 
 
 @pytest.mark.parametrize(("file", "name"), CASES)

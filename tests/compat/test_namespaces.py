@@ -19,6 +19,7 @@ from proton.utils import LinkDetached
 
 from support import atom
 from support.broker import ROOT_POLICY, BrokerProcess, wait_for
+from support.closing import quick_closing
 from support.peer import Modes, Receiver, connected
 from twinbus.wire.sas import make_token
 
@@ -43,6 +44,8 @@ SecondaryKey = "{LISTENER}"
 """
     for name, key in KEYS.items()
 )
+
+__all__ = ["quick_closing"]  # For all tests of this module.
 
 
 class Several(BrokerProcess):
@@ -217,11 +220,12 @@ def _receive_again(several: Several) -> ServiceBusReceivedMessage:
 
 
 def test_metrics_are_counted_for_each_and_name_the_datacenter(several: Several) -> None:
-    before = several.metrics().get('twinbus_sends_total{namespace="fabrikam"}', 0)
+    before = several.metrics().get('twinbus_messages_accepted_total{namespace="fabrikam"}', 0)
     several.send("fabrikam", "counted")
     assert several.drain("fabrikam") == ["counted"]
     wait_for(
-        lambda: several.metrics()['twinbus_sends_total{namespace="fabrikam"}'] == before + 1, "the send is counted"
+        lambda: several.metrics()['twinbus_messages_accepted_total{namespace="fabrikam"}'] == before + 1,
+        "the send is counted",
     )
     metrics = several.metrics()
     assert metrics['twinbus_namespace_info{datacenter="contoso-hall",namespace="contoso"}'] == 1
@@ -263,4 +267,4 @@ def test_one_namespace_takes_any_host_name(tmp_path: Path) -> None:
         with connected(broker, virtual_host="contoso.servicebus.windows.net") as connection:
             connection.create_sender("orders").send(Message(body="m"))
         assert broker.count("orders") == 1
-        assert broker.metrics()["twinbus_sends_total"] == 1
+        assert broker.metric("twinbus_messages_accepted_total") == 1

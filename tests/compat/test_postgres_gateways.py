@@ -306,13 +306,20 @@ def test_status_and_metrics_tell_no_password(gateways: Gateways) -> None:
             assert SECRET not in member.request("GET", path)[1]
 
 
-@pytest.mark.parametrize("skew_s", [SKEW_S, -SKEW_S])
-async def test_the_clock_of_a_gateway_does_not_matter(
-    gateways: Gateways, first: BrokerProcess, tmp_path: Path, skew_s: int
-) -> None:
-    """A gateway whose machine is ten minutes ahead or behind, beside one that is right."""
-    queue = first.create_queue(f"timed{skew_s}", LockDuration="PT5S", DefaultMessageTimeToLive="PT1M")
-    with SkewedGateway(tmp_path, options=gateways.members[0].options, skew_s=skew_s) as skewed:
+async def test_the_clock_of_a_gateway_does_not_matter(gateways: Gateways, first: BrokerProcess, tmp_path: Path) -> None:
+    """Gateways whose machines are ten minutes ahead and behind, each beside one that is right."""
+    await asyncio.gather(
+        *(
+            beside_a_clock_that_is_right(first, SkewedGateway(tmp_path / name, options=first.options, skew_s=skew_s))
+            for name, skew_s in (("ahead", SKEW_S), ("behind", -SKEW_S))
+        )
+    )
+
+
+async def beside_a_clock_that_is_right(first: BrokerProcess, skewed: SkewedGateway) -> None:
+    queue = first.create_queue(f"timed-{skewed.directory.name}", LockDuration="PT5S", DefaultMessageTimeToLive="PT1M")
+    await asyncio.to_thread(skewed.start)
+    try:
         async with connect(skewed.connection_string()) as there, connect(first.connection_string()) as here:
             await (await there.sender(queue)).send([message("sent")])
             await (await there.management(queue)).schedule([scheduled("scheduled")])
@@ -328,7 +335,9 @@ async def test_the_clock_of_a_gateway_does_not_matter(
             # The locks that the closed receiver left last their five seconds, and no longer.
             assert set(await taken(other, 2, 8)) == {"sent", "scheduled"}
             assert 4 < time.monotonic() - locked_at_s < 9
-        assert skewed.stop() == 0
+        assert await asyncio.to_thread(skewed.stop) == 0
+    finally:
+        skewed.kill()
     assert "Traceback" not in skewed.log
 
 

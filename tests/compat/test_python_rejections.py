@@ -10,7 +10,6 @@ import itertools
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from threading import Event
 from typing import Any
 
 import pytest
@@ -27,7 +26,7 @@ from azure.servicebus.exceptions import (
 from proton import Delivery, Message
 
 from support.atom import Rule
-from support.broker import BrokerProcess, NewQueue, Refusal
+from support.broker import BrokerProcess, NewQueue, Refusal, wait_for
 from support.peer import connected, pump_until
 from support.sdk import Bus, both, told, tracking_id
 from support.storage import fill, stalled
@@ -175,10 +174,9 @@ class Flood:
         self.queue = queue
         self._stall = ExitStack()
         self._pool = ThreadPoolExecutor(max_workers=1)
-        self._is_in = Event()
         self._stall.enter_context(stalled(broker, queue))
         self._outcomes = self._pool.submit(self._send)
-        assert self._is_in.wait(8), "the flood does not rise"
+        wait_for(self._has_risen, "the flood")
 
     def _send(self) -> set[int]:
         message = Message(body=bytes(200 * KIB), inferred=True)
@@ -186,13 +184,11 @@ class Flood:
             sender = connection.create_sender(self.queue)
             pump_until(connection, lambda: sender.link.credit >= MESSAGES_OF_FLOOD, "credit")
             deliveries = [sender.link.send(message) for _ in range(MESSAGES_OF_FLOOD)]
-            pump_until(connection, self._has_risen, "the flood")
-            self._is_in.set()
             pump_until(connection, lambda: all(delivery.settled for delivery in deliveries), "outcomes")
             return {delivery.remote_state for delivery in deliveries}
 
     def _has_risen(self) -> bool:
-        return self.broker.metrics()["twinbus_pending_bytes"] > 64 * KIB * KIB
+        return self.broker.metric("twinbus_pending_bytes") > 64 * KIB * KIB
 
     def end(self) -> None:
         """Let the store commit; everything of the flood is accepted then."""

@@ -42,7 +42,7 @@ async def do(call: Any, *args: Any, **options: Any) -> Any:
 
 def requests(broker: BrokerProcess) -> float:
     """How many requests about messages have begun."""
-    return broker.metrics().get("twinbus_rest_requests_total", 0)
+    return broker.metric("twinbus_rest_requests_total")
 
 
 def text(value: Any) -> Any:

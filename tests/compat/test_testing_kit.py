@@ -304,28 +304,38 @@ def test_a_broker_ends_with_the_tests_that_started_it() -> None:
 # The plug-in and its page
 
 
-def test_the_examples_of_the_page_run(tmp_path: Path) -> None:
+@pytest.fixture(scope="module", autouse=True)
+def examples(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[subprocess.Popen[str] | None]:
+    """The page's examples on their way beside all other tests: the official client makes them long, and they wait."""
+    if not any(item.name == "test_the_examples_of_the_page_run" for item in request.session.items):
+        yield None
+        return
+    directory = tmp_path_factory.mktemp("examples")
     for number, text in enumerate(EXAMPLES):
-        (tmp_path / f"test_example_{number}.py").write_text(text)
+        (directory / f"test_example_{number}.py").write_text(text)
     environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     plugins = ["-p", "twinbus.testing.plugin", "-p", "pytest_asyncio.plugin", "-p", "no:cacheprovider"]
     plugins += ["-o", "asyncio_default_fixture_loop_scope=function"]
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-vv",
-        "--rootdir",
-        str(tmp_path),
-        "--durations=0",
-        *plugins,
-        str(tmp_path),
-    ]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=50, check=False)
-    assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-2000:]
+    options = ["-vv", "--rootdir", str(directory), "--durations=0", *plugins, str(directory)]
+    with subprocess.Popen(
+        [sys.executable, "-m", "pytest", *options],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as process:
+        yield process
+        process.kill()
+
+
+def test_the_examples_of_the_page_run(examples: subprocess.Popen[str]) -> None:
+    told, _ = examples.communicate(timeout=50)
+    assert examples.returncode == 0, told[-8000:]
     tests = len(re.findall(r"^(?:async )?def test_", "\n".join(EXAMPLES), re.MULTILINE))
-    assert f"{tests} passed" in done.stdout
+    assert f"{tests} passed" in told
     # The set-up of a test is the kit's; what the official client takes for its own closing is not.
-    set_up = re.search(r"([\d.]+)s setup +\S+test_nothing_is_left_of_the_test_before", done.stdout)
+    set_up = re.search(r"([\d.]+)s setup +\S+test_nothing_is_left_of_the_test_before", told)
     assert set_up is not None
     assert float(set_up[1]) < 1.0

@@ -364,7 +364,7 @@ async def test_a_peer_that_reads_slowly_is_waited_for_and_still_heard(
         await sender.send([outgoing.build(os.urandom(250_000), message_id=str(number)) for number in range(count)])
 
     def delivered() -> float:
-        return broker.metrics().get("twinbus_delivered_total", 0)
+        return broker.metric("twinbus_messages_delivered_total")
 
     before = delivered()
     async with over_websocket(broker) as (connection, carrier):

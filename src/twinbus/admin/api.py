@@ -12,13 +12,16 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
+from aiohttp import web
+
 from twinbus.admin.asked import Asked, Document
-from twinbus.admin.browsing import MessageRoutes
+from twinbus.admin.browsing import SUB_QUEUES, MessageRoutes
 from twinbus.admin.clients import ClientRecords
 from twinbus.admin.disturbing import Disturber, DisturbingRoutes
+from twinbus.admin.drills import DrillRoutes, Drills
 from twinbus.admin.faults import Answer, HttpError
 from twinbus.admin.hybrids import HybridRoutes, Relay
-from twinbus.admin.inside import InsideRoutes
+from twinbus.admin.inside import Balance, InsideRoutes
 from twinbus.admin.jobs import JobRoutes
 from twinbus.admin.looking import EntityRoutes
 from twinbus.entities import purging, redriving
@@ -38,12 +41,6 @@ ADVANCE_MS_MAX = 100 * 365 * 24 * 3600 * 1000
 
 LOOKING = r"entities|messages|messages/\d{1,19}|dead-letters"
 _RECORD = r"clients/([A-Za-z0-9._-]{1,100})"
-
-_SUB_QUEUES = {
-    "main": SubQueue.MAIN,
-    "dead-letter": SubQueue.DEAD_LETTER,
-    "transfer-dead-letter": SubQueue.TRANSFER_DEAD_LETTER,
-}
 
 
 class StoreControl(Protocol):
@@ -112,6 +109,11 @@ class Upkeep(Protocol):
         """Who can disturb the namespace on purpose, if it may be."""
         ...
 
+    @property
+    def drills(self) -> Drills | None:
+        """Who runs drills, if a pair was described."""
+        ...
+
     def describe(self) -> Mapping[str, Any]:
         """What is known of the process: version, datacenter and the like."""
         ...
@@ -122,6 +124,10 @@ class Upkeep(Protocol):
 
     def usage(self) -> Mapping[str, Any]:
         """What the process uses: of each store the time of its commits, and the disk."""
+        ...
+
+    async def balance(self) -> Sequence[Balance] | None:
+        """What came into each store and what left it; None where this process does not know it."""
         ...
 
     async def reset(self) -> None:
@@ -150,7 +156,7 @@ class Api:
         self._clients = ClientRecords(clock.now_ms, _instant)
         self._upkeep = upkeep
         self._resetting = False
-        self._routes: dict[tuple[str, str], Callable[[Asked], Awaitable[Document]]] = {
+        self._routes: dict[tuple[str, str], Callable[[Asked], Awaitable[Document | web.Response]]] = {
             ("GET", "status"): self._status,
             ("GET", "stores"): self._stores,
             ("POST", r"stores/(\d{1,4})/down"): self._take_down,
@@ -171,6 +177,7 @@ class Api:
             **MessageRoutes(namespace, _instant).routes,
             **JobRoutes(namespace, clock.now_ms, _instant).routes,
             **InsideRoutes(namespace, upkeep, _instant).routes,
+            **DrillRoutes(upkeep.drills).routes,
         }
 
     @staticmethod
@@ -183,7 +190,9 @@ class Api:
             return Rights.LISTEN
         return Rights.MANAGE
 
-    async def serve(self, method: str, path: str, body: bytes, query: Mapping[str, str] | None = None) -> Document:
+    async def serve(
+        self, method: str, path: str, body: bytes, query: Mapping[str, str] | None = None
+    ) -> Document | web.Response:
         """Do what is asked; `path` is what follows the prefix, `query` what stands behind the question mark."""
         path = path.strip("/")
         allowed = []
@@ -378,9 +387,9 @@ def _text(body: Document, key: str, default: str | None = None) -> str:
 
 def _sub_queue(body: Document, default: str) -> SubQueue:
     name = _text(body, "sub_queue", default)
-    if name not in _SUB_QUEUES:
-        raise BusError(Fault.ARGUMENT, f"'sub_queue' must be one of {', '.join(_SUB_QUEUES)}.")
-    return _SUB_QUEUES[name]
+    if name not in SUB_QUEUES:
+        raise BusError(Fault.ARGUMENT, f"'sub_queue' must be one of {', '.join(SUB_QUEUES)}.")
+    return SUB_QUEUES[name]
 
 
 def _done(body: Document) -> None:

@@ -6,7 +6,6 @@ Decides nothing about entities: `paths` reads which one is meant, `resources` do
 from __future__ import annotations
 
 import asyncio
-import logging
 import secrets
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -24,8 +23,9 @@ from twinbus.admin.disturbing import PLACE as FAULTS
 from twinbus.admin.faults import ANSWERS, Answer, HttpError, error_document
 from twinbus.admin.hybrids import Relay
 from twinbus.admin.messages import Messages
-from twinbus.admin.metrics import CONTENT_TYPE, Counters, MetricsPage
+from twinbus.admin.metrics import MetricsPage, Read
 from twinbus.admin.paths import LISTS, Target, What
+from twinbus.admin.probes import Check, Probes
 from twinbus.admin.resources import Asked, Resources
 from twinbus.admin.site import Site, is_for_people
 from twinbus.entities.hosting import Hosting
@@ -33,6 +33,7 @@ from twinbus.entities.namespace import Namespace
 from twinbus.model.clock import Clock
 from twinbus.model.disturbance import Suffering
 from twinbus.model.errors import BusError, Fault
+from twinbus.model.logged import EventLog
 from twinbus.model.security import Rights
 from twinbus.wire import access, sas
 from twinbus.wire.descriptions import timestamp
@@ -44,15 +45,17 @@ SILENT_S = 0.1
 PAGE_MAX = 100
 METHODS = ("GET", "PUT", "DELETE")
 
-log = logging.getLogger("twinbus.admin")
+log = EventLog("twinbus.admin")
 
 
 def make_app(
     hosting: Hosting,
     *,
     clock: Clock,
-    metrics: Counters,
+    metrics: Read,
     ready: Callable[[], bool],
+    serves: Callable[[], bool] = lambda: True,
+    checks: Mapping[str, Check] | None = None,
     random_bytes: Callable[[int], bytes] = secrets.token_bytes,
     routes: Mapping[str, Handler] | None = None,
     upkeep: Mapping[Namespace, Upkeep] | None = None,
@@ -62,14 +65,15 @@ def make_app(
 ) -> web.Application:
     """The application for one port: probes, metrics, the Atom API of each namespace, and others' `routes`.
 
+    `serves` tells whether anything could be served, and `checks` what is wrong, one by one, for probes.
     `clock` is the one that tokens are made by; `counters` are where the messages of a namespace are counted.
     `relay` answers the requests that are for a hybrid connection and not for an entity, `site` serves pages to people.
     """
     app = web.Application(client_max_size=BODY_BYTES_MAX)
-    page = MetricsPage(metrics)
+    probes = Probes(MetricsPage(metrics), ready, serves, checks or {})
     doors = {
         namespace: _Door(
-            namespace, page, ready, random_bytes, clock, counters(namespace), (upkeep or {}).get(namespace), relay
+            namespace, probes, ready, random_bytes, clock, counters(namespace), (upkeep or {}).get(namespace), relay
         )
         for namespace in (*hosting.namespaces, hosting.nobody)
     }
@@ -112,7 +116,7 @@ class _Door:
     def __init__(
         self,
         namespace: Namespace,
-        metrics: MetricsPage,
+        probes: Probes,
         ready: Callable[[], bool],
         random_bytes: Callable[[int], bytes],
         clock: Clock,
@@ -123,24 +127,18 @@ class _Door:
         self._namespace = namespace
         self._api = None if upkeep is None else api.Api(namespace, upkeep, clock, relay)
         self._clock = clock  # Of those who make tokens; the namespace's own may have been moved.
-        self._metrics = metrics
+        self._probes = probes
         self._ready = ready
         self._random_bytes = random_bytes
         self._resources = Resources(namespace, random_bytes)
+        self._counters = counters
         self.messages = Messages(namespace, self._authorize, lambda: random_bytes(16).hex(), counters)
-        self._probes: dict[str, Callable[[], web.Response]] = {
-            "/livez": self._livez,
-            "/readyz": self._readyz,
-            "/health": self._health,
-            "/metrics": self._metrics_page,
-        }
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         """The one handler."""
-        # A queue may bear a probe's name: clients of the API always say which version of it they speak.
-        probe = self._probes.get(request.path)
-        if probe is not None and request.method in ("GET", "HEAD") and "api-version" not in request.query:
-            return probe()
+        probe = self._probes.answering(request)
+        if probe is not None:
+            return await probe
         tracking_id = str(UUID(bytes=self._random_bytes(16), version=4))
         if self._api is not None and request.path.startswith(api.PREFIX):
             return await self._answer_api(self._api, request, tracking_id)
@@ -152,16 +150,26 @@ class _Door:
             self._check_ready()
             return await self.messages.answer(request, message)
         except BusError as error:
-            answer = ANSWERS[error.fault] if message is None else self.messages.refused(error)
+            answer = self._refused(error) if message is None else self.messages.refused(error)
             return self._refusal(request, answer, error.text, tracking_id)
         except HttpError as fault:
             return self._refusal(request, fault.answer, fault.text, tracking_id, fault.allow or METHODS)
         except ConnectionError:
             raise  # The client is gone, and nobody is left to be told.
         except Exception:
-            log.exception("a request failed (TrackingId:%s)", tracking_id)
+            log.exception(
+                "request.failed",
+                "a request failed (TrackingId:{tracking_id})",
+                namespace=self._namespace.name,
+                tracking_id=tracking_id,
+            )
             text = "The broker failed to answer; its log has the reason."
             return self._refusal(request, ANSWERS[Fault.INTERNAL], text, tracking_id)
+
+    def _refused(self, error: BusError) -> Answer:
+        """Count a refusal; the status that it has in administration."""
+        self._counters[f"refused_{error.fault.value}"] += 1
+        return ANSWERS[error.fault]
 
     def _refusal(
         self, request: web.Request, answer: Answer, text: str, tracking_id: str, allow: tuple[str, ...] = METHODS
@@ -181,12 +189,14 @@ class _Door:
         path = request.rel_url.path.strip("/")
         self._namespace.remember_refusal(f"http-{answer.status}", f"{request.method}: {text}", path, tracking_id)
         log.info(
-            "%s of %s refused with %d: %s (TrackingId:%s)",
-            request.method,
-            ascii(path[:300]),
-            answer.status,
-            ascii(text[:1000]),
-            tracking_id,
+            "auth.refused" if answer.status in (401, 403) else "request.refused",
+            "{method} of {entity!a} refused with {status}: {reason!a} (TrackingId:{tracking_id})",
+            namespace=self._namespace.name,
+            entity=path[:300],
+            method=request.method,
+            status=answer.status,
+            reason=text[:1000],
+            tracking_id=tracking_id,
         )
 
     # The JSON API
@@ -198,14 +208,19 @@ class _Door:
             await self._namespace.look_again()
             path = _path_in(request)[len(api.PREFIX) - 1 :]
             self._authorize(request, asked.right_for(request.method, path))
-            document = await asked.serve(request.method, path, await _body(request), request.query)
-            return web.json_response(document)
+            found = await asked.serve(request.method, path, await _body(request), request.query)
+            return found if isinstance(found, web.Response) else web.json_response(found)
         except BusError as error:
-            return self._api_refusal(request, ANSWERS[error.fault], error.fault.value, error.text, tracking_id)
+            return self._api_refusal(request, self._refused(error), error.fault.value, error.text, tracking_id)
         except HttpError as fault:
             return self._api_refusal(request, fault.answer, api.code_of(fault.answer), fault.text, tracking_id)
         except Exception:
-            log.exception("a request failed (TrackingId:%s)", tracking_id)
+            log.exception(
+                "request.failed",
+                "a request failed (TrackingId:{tracking_id})",
+                namespace=self._namespace.name,
+                tracking_id=tracking_id,
+            )
             text = "The broker failed to answer; its log has the reason."
             return self._api_refusal(request, ANSWERS[Fault.INTERNAL], Fault.INTERNAL.value, text, tracking_id)
 
@@ -217,24 +232,6 @@ class _Door:
         if answer.status == 401:
             response.headers["WWW-Authenticate"] = "SharedAccessSignature"
         return response
-
-    # Probes
-
-    def _livez(self) -> web.Response:
-        return web.Response(text="ok\n")
-
-    def _readyz(self) -> web.Response:
-        if self._ready():
-            return web.Response(text="ok\n")
-        return web.Response(status=503, text="The broker is starting or stopping.\n")
-
-    def _health(self) -> web.Response:
-        """As the official emulator, whose users wait for a 200 here."""
-        status, word = (200, "healthy") if self._ready() else (503, "unhealthy")
-        return web.json_response({"status": word}, status=status)
-
-    def _metrics_page(self) -> web.Response:
-        return web.Response(body=self._metrics.render(), headers={"Content-Type": CONTENT_TYPE})
 
     # Administration
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from twinbus.model.errors import BusError, Fault
 
 Document = dict[str, Any]
+API_VERSION = "api-version"  # Clients that also use the Atom API give it everywhere.
 
 
 class Asked(NamedTuple):
@@ -43,5 +44,5 @@ class Asked(NamedTuple):
     def only(self, *known: str) -> None:
         """Refuse parameters of the address that mean nothing here."""
         for name in self.query:
-            if name not in known:
+            if name not in (*known, API_VERSION):
                 raise BusError(Fault.ARGUMENT, f"'{name[:40]}' is not known here.")

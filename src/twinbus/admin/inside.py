@@ -5,6 +5,7 @@ Names of policies are told, and never a key. What the process itself uses is ask
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -14,6 +15,35 @@ from twinbus.entities.subscription import Subscription
 from twinbus.model import limits
 from twinbus.model.security import Rights
 from twinbus.model.topic import SUBSCRIPTIONS_MAX
+
+_SHARED = (
+    "The stores are databases that several gateways can share, and each gateway knows only what it did itself:"
+    " reconcile proves the whole from the journals."
+)
+
+
+class Balance(Protocol):
+    """The line of one messaging store since it was opened, in copies by how they came and went."""
+
+    @property
+    def since_ms(self) -> int: ...
+
+    @property
+    def held_at_start(self) -> int: ...
+
+    @property
+    def created(self) -> Mapping[str, int]: ...
+
+    @property
+    def ended(self) -> Mapping[str, int]: ...
+
+    @property
+    def held(self) -> Mapping[str, int]: ...
+
+    @property
+    def delta(self) -> int:
+        """What the right side has too much."""
+        ...
 
 
 class Process(Protocol):
@@ -25,6 +55,10 @@ class Process(Protocol):
 
     def usage(self) -> Mapping[str, Any]:
         """What the process uses."""
+        ...
+
+    async def balance(self) -> Sequence[Balance] | None:
+        """The line of each store; None where this process does not know all that happens to them."""
         ...
 
 
@@ -39,6 +73,7 @@ class InsideRoutes:
             ("GET", "connections"): self._connections,
             ("GET", "errors"): self._errors,
             ("GET", "usage"): self._usage,
+            ("GET", "balance"): self._balance,
         }
 
     async def _connections(self, asked: Asked) -> Document:
@@ -74,6 +109,24 @@ class InsideRoutes:
         ]
         return {"policies": policies, "limits": self._limits(), **self._process.usage()}
 
+    async def _balance(self, asked: Asked) -> Document:
+        """The conservation line: held at the start and created is ended and held now, and `delta` is 0."""
+        lines = await self._process.balance()
+        if lines is None:
+            return {"told": False, "why": _SHARED}
+        if not lines:
+            return {"told": False, "why": "No messaging store answers."}
+        return {
+            "told": True,
+            "since": self._instant(min(line.since_ms for line in lines)),
+            "stores": len(lines),
+            "held_at_start": sum(line.held_at_start for line in lines),
+            "created": _summed([line.created for line in lines]),
+            "ended": _summed([line.ended for line in lines]),
+            "held": _summed([line.held for line in lines]),
+            "delta": sum(line.delta for line in lines),
+        }
+
     def _limits(self) -> list[Document]:
         namespace = self._namespace
         entities = namespace.entities()
@@ -90,3 +143,10 @@ class InsideRoutes:
             "connections": (len(self._process.connections()), limits.CONNECTIONS_MAX),
         }
         return [{"name": name, "used": count, "most": most} for name, (count, most) in used.items()]
+
+
+def _summed(sides: Sequence[Mapping[str, int]]) -> dict[str, int]:
+    summed: Counter[str] = Counter()
+    for side in sides:
+        summed.update(side)
+    return dict(summed)

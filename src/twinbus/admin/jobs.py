@@ -7,7 +7,6 @@ every message in one place.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
@@ -20,6 +19,7 @@ from twinbus.entities.namespace import Namespace
 from twinbus.entities.wanted import Wanted
 from twinbus.model.address import SubQueue
 from twinbus.model.errors import BusError, Fault
+from twinbus.model.logged import EventLog
 from twinbus.model.message import Origin
 
 WORKS = ("count", "redrive", "purge")
@@ -27,7 +27,7 @@ RUNNING_MAX = 8
 KEPT_MAX = 50
 ORIGIN = Origin("http", "job")
 
-log = logging.getLogger("twinbus.admin")
+log = EventLog("twinbus.admin")
 
 
 @dataclass(eq=False, slots=True)
@@ -119,7 +119,7 @@ class JobRoutes:
         except BusError as error:
             job.state, job.problem = "failed", error.text
         except Exception:
-            log.exception("a job failed: %s of '%s'", job.work, job.entity)
+            log.exception("job.failed", "a job failed: {work} of '{entity}'", work=job.work, entity=job.entity)
             job.state, job.problem = "failed", "The broker failed at it; its log has the reason."
         job.ended_at_ms = self._now_ms()
 

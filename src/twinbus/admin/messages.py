@@ -122,6 +122,13 @@ class Messages:
 
     async def send(self, asked: _Asked) -> web.Response:
         """One message, or a batch that is stored whole or not at all."""
+        try:
+            return await self._send(asked)
+        except BusError:
+            self._counters["messages_rejected"] += 1
+            raise
+
+    async def _send(self, asked: _Asked) -> web.Response:
         request, entity = asked.request, asked.entity
         if asked.sub_queue is not SubQueue.MAIN:
             raise BusError(Fault.NOT_ALLOWED, "Nobody can send to a dead-letter queue.")
@@ -140,7 +147,7 @@ class Messages:
             unit += wire_message.read(payload, 0, ttl_ceiling_ms=entity.ttl_ceiling_ms, new_id=self._new_id)
         entity.check_messages(unit)
         await entity.send_unit(unit, asked.origin)
-        self._counters["sends"] += 1
+        self._counters["messages_accepted"] += len(unit)
         content_type = request.headers.get("Content-Type")
         return web.Response(status=201, headers={"Content-Type": content_type} if content_type else None)
 
@@ -175,7 +182,6 @@ class Messages:
         if message is None:
             self._namespace.note(mailbox, "receive", "empty", asked.origin)
             return web.Response(status=204)
-        self._counters["delivered"] += 1
         try:
             return await _handed_over(request, _answer_with(message, asked))
         except (ConnectionError, asyncio.CancelledError):
@@ -187,7 +193,6 @@ class Messages:
     async def complete(self, asked: _Asked) -> web.Response:
         """The message was worked on: remove it."""
         await self._settle(asked, Outcome.COMPLETE)
-        self._counters["completed"] += 1
         return web.Response()
 
     async def unlock(self, asked: _Asked) -> web.Response:

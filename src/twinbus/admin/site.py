@@ -6,6 +6,7 @@ The root is an address of the administration: only a browser that asks for a pag
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Protocol
 
 from aiohttp import web
@@ -23,6 +24,10 @@ class Site(Protocol):
     @property
     def routes(self) -> Mapping[str, Handler]:
         """What is served, by path."""
+        ...
+
+    async def begin(self, directory: Path | None) -> None:
+        """The broker is ready; what is to outlive it may be kept in this directory, if there is one."""
         ...
 
     async def close(self) -> None:

@@ -22,6 +22,14 @@ class SystemClock:
         return (self._offset_ns + time.monotonic_ns()) // 1_000_000
 
 
+class WallClock:
+    """The machine's clock as it is now, corrections included; nothing in the broker goes by it."""
+
+    def now_ms(self) -> int:
+        """The present instant."""
+        return time.time_ns() // 1_000_000
+
+
 class MovableClock:
     """A namespace's clock for tests: goes on by itself, and can be set forward on the event loop's thread."""
 

@@ -7,7 +7,6 @@ store does is `stores`'.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Sequence
 
 from twinbus.admin.disturbing import Disturbed
@@ -16,8 +15,9 @@ from twinbus.entities.namespace import Namespace
 from twinbus.model.clock import Clock
 from twinbus.model.disturbance import FACTS, Disturbance, Suffering
 from twinbus.model.errors import BusError, Fault
+from twinbus.model.logged import EventLog
 
-log = logging.getLogger("twinbus.broker")
+log = EventLog("twinbus.broker")
 
 _Key = tuple[Disturbance, int | None]
 
@@ -105,5 +105,7 @@ class NamespaceDisturber:
     def _tell(self, what: Disturbance, change: str, store: int | None) -> None:
         """In the log and in the journal, so that nobody looks for the cause elsewhere later."""
         where = "" if store is None else f" of store {store}"
-        log.warning("a fault on purpose%s: %s %s", where, what.value, change)
+        log.warning(
+            "fault.changed", "a fault on purpose{where}: {fault} {change}", where=where, fault=what.value, change=change
+        )
         self._namespace.note_fault(what.value, change, store or 0)

@@ -7,25 +7,25 @@ to others most of the time. What is in a file is `store.export`'s business, what
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
-from twinbus.admin.metrics import Labels
 from twinbus.broker.settings import JournalSettings
 from twinbus.broker.stores import StoreShell
 from twinbus.broker.threads import Worker
 from twinbus.model.clock import Clock
 from twinbus.model.errors import BusError, Fault
+from twinbus.model.logged import EventLog
+from twinbus.model.metrics import Labels
 from twinbus.store import export_files
 from twinbus.store.commands import Record, Sweep
 from twinbus.store.export import DAY_MS, JournalSource, Limits, Place, Stream, check_arrow, day_of
 from twinbus.store.range_commands import CloseRange, FinishRange, Range, Trim
 
-_log = logging.getLogger(__name__)
+_log = EventLog(__name__)
 
 LOOK_S = 1.0  # So often it is looked whether a range has become old enough.
 RETRY_S = 5.0  # So long nothing is tried after a failure, except when somebody asks.
@@ -101,10 +101,12 @@ class StoreExport:
                 " an older copy of itself. Give its journal another directory.",
             )
         if stream.exported and part.first > stream.exported + 1:
-            _log.error(
-                "store %d: the journal's rows %d to %d of writer %d were removed before they were exported",
-                self.shell.number, stream.exported + 1, part.first - 1, part.writer,
-            )  # fmt: skip
+            text = (
+                "store {store}: the journal's rows {first} to {last} of writer {writer} were removed before they were"
+                " exported"
+            )
+            lost = {"first": stream.exported + 1, "last": part.first - 1, "writer": part.writer}
+            _log.error("journal.gap", text, store=self.shell.number, **lost)
 
     async def trim(self, before_ms: int, keep_bytes: int) -> None:
         """Remove from the store what is in files."""
@@ -128,7 +130,8 @@ class StoreExport:
             try:
                 return await worker.do(self._measure) if self.shell.is_available else 0
             except Exception as error:
-                _log.warning("store %d: its journal cannot be read: %s", self.shell.number, error)
+                text = "store {store}: its journal cannot be read: {error}"
+                _log.warning("journal.unreadable", text, store=self.shell.number, error=error)
                 return 0
 
     async def let_go(self, worker: Worker) -> None:
@@ -236,7 +239,8 @@ class Exporter:
         self._ended.set()
         last = asyncio.create_task(self._finish())
         if not (await asyncio.wait([last], timeout=CLOSE_S))[0]:
-            _log.warning("the journal of '%s' is not exported to its end: the next start goes on", self._namespace)
+            text = "the journal of '{namespace}' is not exported to its end: the next start goes on"
+            _log.warning("journal.unfinished", text, namespace=self._namespace)
         self._worker.end()
 
     async def _finish(self) -> None:
@@ -280,7 +284,8 @@ class Exporter:
         except Exception as error:
             told = error.text if isinstance(error, BusError) else str(error) or type(error).__name__
             if told != store.problem:
-                _log.error("store %d: its journal cannot be exported now: %s", store.shell.number, told)
+                text = "store {store}: its journal cannot be exported now: {error}"
+                _log.error("journal.export.failed", text, store=store.shell.number, error=told)
             store.problem = told
             await store.let_go(self._worker)
             return False
@@ -302,14 +307,16 @@ class Exporter:
             if self._kept_house % PRUNE_EVERY == 1:
                 await self._worker.do(partial(self._prune, now_ms))
         except (BusError, OSError) as error:
-            _log.error("the journal of '%s' could not be trimmed: %s", self._namespace, error)
+            text = "the journal of '{namespace}' could not be trimmed: {error}"
+            _log.error("journal.trim.failed", text, namespace=self._namespace, error=error)
 
     def _prune(self, now_ms: int) -> None:
         files = export_files.files_in(self.directory, self._namespace)
         before_day = day_of(now_ms - self._settings.keep_files_ms - DAY_MS)
         gone = export_files.superfluous(files, before_day, self._settings.keep_files_bytes)
         if gone:
-            _log.info("%d old files of the journal in %s are removed", len(gone), self.directory)
+            text = "{files} old files of the journal in {directory} are removed"
+            _log.info("journal.files.removed", text, files=len(gone), directory=self.directory)
             export_files.remove(gone)
 
     # What an operator can ask

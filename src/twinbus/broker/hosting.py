@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import logging
 import os
 import shutil
 from collections.abc import Callable, Sequence
@@ -16,27 +15,28 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from twinbus import __version__
-from twinbus.admin.metrics import Labels
 from twinbus.broker.clock import MovableClock, SystemClock
 from twinbus.broker.declared import Policy, destinations_first
 from twinbus.broker.disturbing import NamespaceDisturber
-from twinbus.broker.opened import STORE_STATES
 from twinbus.broker.opening import data_of
 from twinbus.broker.settings import ROOT_POLICY, NamespaceSettings
 from twinbus.broker.stores import StoreShell
 from twinbus.entities.namespace import Namespace
 from twinbus.model.clock import Clock
 from twinbus.model.errors import BusError, Fault
+from twinbus.model.logged import EventLog
 from twinbus.model.security import AuthorizationRule, Rights
-from twinbus.store.commands import Hints, Sweep
+from twinbus.store.commands import Hints, Sweep, Weigh
 
 if TYPE_CHECKING:
+    from twinbus.broker.drilling import Drilling
     from twinbus.broker.exporting import Exporter
+    from twinbus.store.balance import Balance
 
 NOTES_INTERVAL_S = 0.5
 IDLE_CHECK_S = 5.0
 
-log = logging.getLogger("twinbus.broker")
+log = EventLog("twinbus.broker")
 
 
 def new_key() -> str:
@@ -60,6 +60,7 @@ class Hosted:
         self._timer: asyncio.TimerHandle | None = None
         self._idle_checks: asyncio.Task[None] | None = None
         self.exporter: Exporter | None = None
+        self.drills: Drilling | None = None  # Only where a pair was described.
         self.disturber: NamespaceDisturber | None = None  # Only where somebody wants faults on purpose.
         self.tell_connections: Callable[[], list[dict[str, Any]]] = list  # Set by whoever has the connections.
         self._is_open = False  # Before, nobody is there who could wait for a store.
@@ -178,7 +179,11 @@ class Hosted:
                 await self.namespace.delete_idle()
             except Exception:
                 # A store that is down must not end the checks for good.
-                log.exception("idle entities of '%s' could not be deleted", self.settings.name)
+                log.exception(
+                    "entity.idle.failed",
+                    "idle entities of '{namespace}' could not be deleted",
+                    namespace=self.settings.name,
+                )
 
     # What an operator can ask
 
@@ -207,6 +212,14 @@ class Hosted:
             disk = shutil.disk_usage(self.settings.data_directory)
             told["disk"] = {"bytes": disk.total, "free_bytes": disk.free}
         return told
+
+    async def balance(self) -> list[Balance] | None:
+        """What each store that is up created, ended and holds; None where several gateways share them."""
+        if self.settings.store:
+            return None
+        asked = [store.call(Weigh(queue=0)) for store in self.stores if store.is_available]
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+        return [answer.result for answer in answers if isinstance(answer, Weigh)]
 
     def describe(self) -> dict[str, Any]:
         """What is known of the namespace beside its entities."""
@@ -241,17 +254,6 @@ class Hosted:
         return {"export": True, **await self.exporter.describe()}
 
     # What is told about it
-
-    def store_metrics(self) -> dict[str, dict[Labels, int]]:
-        """Numbers of each messaging store, for the metrics page."""
-        up: dict[Labels, int] = {}
-        states: dict[Labels, int] = {}
-        for store in self.stores:
-            labels = (("namespace", self.settings.name), ("store", str(store.number)))
-            up[labels] = int(store.is_available)
-            states |= {(*labels, ("state", state)): int(store.state_name == state) for state in STORE_STATES}
-        told = {"store_up": up, "store_state": states}
-        return told if self.exporter is None else told | self.exporter.metrics()
 
     def counters(self) -> dict[str, int]:
         """Plain numbers for the metrics page."""

@@ -5,7 +5,6 @@ Waking is a hint: what is missed while the connection is down is found by asking
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable
@@ -14,9 +13,10 @@ import psycopg
 
 from twinbus.broker.addresses import DatabaseAddress
 from twinbus.model.errors import BusError
+from twinbus.model.logged import EventLog
 from twinbus.sql.postgres import Listener
 
-_log = logging.getLogger(__name__)
+_log = EventLog(__name__)
 
 LOOK_UP_S = 0.5  # So often the thread looks whether it is to end.
 CHECK_S = 5.0  # So often it asks for a sign of life: a lost connection is silent too.
@@ -50,7 +50,11 @@ class Listening:
                     for channel in self._channels:
                         self._tell(channel, "")
                     if was_deaf:
-                        _log.info("notifications of %s are heard again", self._address.label)
+                        _log.info(
+                            "notifications.heard",
+                            "notifications of {database} are heard again",
+                            database=self._address.label,
+                        )
                     was_deaf = False
                     self._listen(listener)
                 finally:
@@ -58,7 +62,12 @@ class Listening:
             except (psycopg.Error, BusError, OSError) as error:
                 if not was_deaf:
                     reason = " ".join(str(error).split())
-                    _log.warning("notifications of %s are not heard for now: %s", self._address.label, reason)
+                    _log.warning(
+                        "notifications.lost",
+                        "notifications of {database} are not heard for now: {reason}",
+                        database=self._address.label,
+                        reason=reason,
+                    )
                 was_deaf = True
                 self._ending.wait(RETRY_S)
 

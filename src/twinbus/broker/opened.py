@@ -10,6 +10,7 @@ from typing import Protocol
 
 from twinbus.model.errors import BusError
 from twinbus.store.commands import Command, Hints
+from twinbus.store.sums import Sums
 
 
 class StoreState(Enum):
@@ -26,6 +27,8 @@ STORE_STATES = (*(state.value for state in StoreState), "full")  # One that is u
 
 class OpenStore(Protocol):
     """A store that was opened, for one thread."""
+
+    sums: Sums  # Where it counts what it has committed.
 
     @property
     def synced_commits(self) -> int:

@@ -10,9 +10,10 @@ import os
 import signal
 import ssl
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from aiohttp import web
@@ -20,22 +21,29 @@ from aiohttp.typedefs import Handler
 
 from twinbus import __version__
 from twinbus.admin.app import make_app
-from twinbus.admin.metrics import Labels
 from twinbus.admin.server import bound_port, start_http
 from twinbus.admin.site import Site
-from twinbus.broker.clock import MovableClock, SystemClock
+from twinbus.broker.clock import MovableClock, SystemClock, WallClock
+from twinbus.broker.drilling import Drilling
+from twinbus.broker.expiry import expires_at_s
+from twinbus.broker.health import Health
 from twinbus.broker.hosting import Hosted
+from twinbus.broker.measuring import Measures, Sheet, write_door, write_process
 from twinbus.broker.settings import Settings, SettingsError
 from twinbus.entities.hosting import Hosting, nobodys
 from twinbus.gateway import telling, websocket
 from twinbus.gateway.context import Context
 from twinbus.gateway.server import Gateway
+from twinbus.model.logged import EventLog
+from twinbus.model.metrics import Numbers
 from twinbus.relay.door import PATH as RELAY_PATH
 from twinbus.relay.door import RelayDoor
 from twinbus.relay.limits import Limits as RelayLimits
 from twinbus.wire import view
 
 STDIN = 0
+
+_log = EventLog(__name__)
 
 
 def new_id() -> str:
@@ -51,10 +59,12 @@ class Broker:
         settings: Settings,
         relay_limits: RelayLimits | None = None,
         site: Site | None = None,
+        drilling: Drilling | None = None,
     ) -> None:
-        """`site` are pages for people on the HTTP port, which somebody else serves."""
+        """`site` are pages for people on the HTTP port, which somebody else serves; `drilling` runs drills."""
         settings.check()
         self._site = site
+        self._drilling = drilling
         self._relay_limits = relay_limits
         self.settings = settings
         self.clock = SystemClock()
@@ -75,6 +85,7 @@ class Broker:
                 self.hosted.append(hosted)
                 self._opened.push_async_callback(hosted.close)
                 await hosted.open()
+                hosted.drills = self._drilling
                 if self.settings.faults:
                     hosted.allow_faults(self.clock)
             self.hosting = Hosting([hosted.namespace for hosted in self.hosted], nobodys(self.clock, view))
@@ -83,6 +94,9 @@ class Broker:
             for hosted in self.hosted:
                 hosted.tell_connections = partial(self._connections_to, hosted)
             self._opened.push_async_callback(self._close_doors, gateway)
+            self._watch()
+            if self._drilling is not None:
+                self._opened.push_async_callback(self._drilling.close)
             await self._listen(gateway, tls)
         except BaseException:
             await self._opened.aclose()
@@ -90,6 +104,8 @@ class Broker:
         for hosted in self.hosted:
             hosted.begin()
         self.is_ready = True
+        if self._site is not None:
+            await self._site.begin(self.hosted[0].settings.kept_directory)
 
     async def stop(self) -> None:
         """Stop accepting, let clients go, finish commits, release the files."""
@@ -97,6 +113,14 @@ class Broker:
         for hosted in self.hosted:
             hosted.end()
         await self._opened.aclose()
+
+    def _watch(self) -> None:
+        """Begin to measure, for metrics and checks."""
+        self._measures = [Measures(hosted, by_entity=self.settings.entity_metrics) for hosted in self.hosted]
+        certificate = self.settings.certificate
+        expires_s = None if certificate is None else expires_at_s(certificate)
+        self._health = Health(self.hosted, self._measures, self.clock, WallClock(), expires_s)
+        self._opened.callback(self._health.loop.end)
 
     def _flush(self) -> None:
         if self.gateway is not None:
@@ -132,8 +156,10 @@ class Broker:
         routes[RELAY_PATH] = self.relay.answer_socket
         app = make_app(
             self.hosting,
-            metrics=self.counters,
+            metrics=self.numbers,
             ready=lambda: self.is_ready,
+            serves=self._health.serves,
+            checks=self._health.checks(),
             routes=routes,
             relay=self.relay,
             site=self._site,
@@ -155,46 +181,35 @@ class Broker:
 
     # What is told about it
 
-    def counters(self) -> Mapping[str, int | dict[Labels, int]]:
-        """Plain numbers for the metrics page; of several namespaces, each has its own."""
-        counted = {hosted.settings.name: self._counters_of(hosted) for hosted in self.hosted}
-        told: dict[str, int | dict[Labels, int]] = {}
-        if len(counted) == 1:
-            told.update(*counted.values())
-        else:
-            counted[""] = self._counters_at(self._gateway().choice.entrance)
-            for name in sorted({name for numbers in counted.values() for name in numbers}):
-                told[name] = {
-                    (("namespace", namespace),): numbers[name]
-                    for namespace, numbers in counted.items()
-                    if name in numbers
-                }
-        by_store: dict[str, dict[Labels, int]] = {}
-        for hosted in self.hosted:
-            for name, samples in hosted.store_metrics().items():
-                by_store.setdefault(name, {}).update(samples)
-        told.update(by_store)
-        told["namespace_info"] = {
-            (("namespace", hosted.settings.name), ("datacenter", hosted.settings.datacenter)): 1
-            for hosted in self.hosted
-        }
-        return told
+    async def numbers(self) -> Numbers:
+        """Everything for the metrics page."""
+        sheet = Sheet()
+        for hosted, measures in zip(self.hosted, self._measures, strict=True):
+            context = self._gateway().choice.contexts[hosted.settings.name]
+            self._write_door(sheet, hosted.settings.name, context)
+            measures.write_counted(sheet)
+            for name, value in self.relay.numbers(hosted.namespace).items():
+                sheet.put(name, value, namespace=hosted.settings.name)
+        if len(self.hosted) > 1:
+            self._write_door(
+                sheet, "", self._gateway().choice.entrance
+            )  # Of clients that have not said whom they mean.
+        # Last, because stores that are busy let us wait.
+        await asyncio.gather(*(measures.look() for measures in self._measures))
+        for measures in self._measures:
+            measures.write_found(sheet)
+        health = self._health
+        return write_process(sheet, health.loop.lag_s, health.drift_s, health.certificate_expires_s)
+
+    def _write_door(self, sheet: Sheet, name: str, context: Context) -> None:
+        connected = [connection for connection in self._gateway().connections if connection.context is context]
+        write_door(sheet, name, lambda what: context.counters[what])
+        sheet.put("open_connections", len(connected), namespace=name)
+        sheet.put("open_links", sum(len(connection.nodes) for connection in connected), namespace=name)
 
     def _connections_to(self, hosted: Hosted) -> list[dict[str, Any]]:
         context = self._gateway().choice.contexts[hosted.settings.name]
         return telling.documents(each for each in self._gateway().connections if each.context is context)
-
-    def _counters_of(self, hosted: Hosted) -> dict[str, int]:
-        context = self._gateway().choice.contexts[hosted.settings.name]
-        return self._counters_at(context) | hosted.counters() | self.relay.numbers(hosted.namespace)
-
-    def _counters_at(self, context: Context) -> dict[str, int]:
-        connected = [connection for connection in self._gateway().connections if connection.context is context]
-        return {
-            **{f"{name}_total": value for name, value in context.counters.items()},
-            "open_connections": len(connected),
-            "open_links": sum(len(connection.nodes) for connection in connected),
-        }
 
     def _gateway(self) -> Gateway:
         assert self.gateway is not None
@@ -226,9 +241,14 @@ async def serve(
     *,
     stop_with_stdin: bool = False,
     site: Site | None = None,
+    pair: Path | None = None,
 ) -> None:
-    """Run a broker until SIGTERM or SIGINT, or until its parent is gone and standard input ends with it."""
-    broker = Broker(settings, site=site)
+    """Run a broker until SIGTERM or SIGINT, or until its parent is gone and standard input ends with it.
+
+    `pair` describes the pair that drills may be run on.
+    """
+    drilling = None if pair is None else Drilling(settings.namespaces[0].data_directory / "drills", pair.absolute())
+    broker = Broker(settings, site=site, drilling=drilling)
     await broker.start()
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -237,7 +257,11 @@ async def serve(
     if stop_with_stdin:
         loop.add_reader(STDIN, _watch_stdin, loop, ended)
     announce(broker)
+    names = [hosted.settings.name for hosted in broker.hosted]
+    _log.info("broker.started", "serving {namespaces} at {ports}", namespaces=names, ports=broker.ports)
     try:
         await ended.wait()
     finally:
+        _log.info("broker.stopping", "stopping {namespaces}", namespaces=names)
         await broker.stop()
+        _log.info("broker.stopped", "stopped {namespaces}", namespaces=names)

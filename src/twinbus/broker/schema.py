@@ -250,6 +250,7 @@ PROCESS = {
     "allow_plain": Key(Kind.FLAG, "Serve plain text on addresses other than loopback."),
     "test_clock": Key(Kind.FLAG, "Let tests move the clock of each namespace."),
     "faults": Key(Kind.FLAG, "Let faults be caused on purpose."),
+    "entity_metrics": Key(Kind.FLAG, "Tell in /metrics of every entity by name, too."),
 }
 # What a file of one namespace says at its top, and one of several says in each of [[namespaces]].
 ONLY_ONE = ("namespace", *_CONTENTS)

@@ -80,6 +80,11 @@ class NamespaceSettings:
         root = os.environ.get("XDG_DATA_HOME") or str(Path.home() / ".local" / "share")
         return Path(root) / "twinbus" / self.name
 
+    @property
+    def kept_directory(self) -> Path | None:
+        """Where something can be kept beside the namespace: its directory, which gateways of databases may not have."""
+        return self.data if self.store else self.data_directory
+
     def check(self) -> None:
         """Refuse what cannot be."""
         if not _NAMESPACE.match(self.name) or self.name.lower() == "localhost":
@@ -110,6 +115,7 @@ class Settings:
     allow_plain: bool = False
     test_clock: bool = False
     faults: bool = False
+    entity_metrics: bool = False
     namespaces: list[NamespaceSettings] = field(default_factory=lambda: [NamespaceSettings()])
 
     def _check_places(self) -> None:

@@ -7,7 +7,6 @@ hearing of it at once is `broker.listening`'s, and a sign of life each second fi
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -17,10 +16,11 @@ from typing import TypeVar
 from twinbus.broker.clock import DatabaseClock
 from twinbus.entities.shared import CatalogChanges
 from twinbus.model.errors import BusError, Fault
+from twinbus.model.logged import EventLog
 from twinbus.store.catalog import EntityRow
 from twinbus.store.postgres.catalog import CatalogDatabase, GatewayRow, Reading
 
-_log = logging.getLogger(__name__)
+_log = EventLog(__name__)
 
 BEAT_S = 1.0
 LEAVE_S = 2.0
@@ -111,7 +111,9 @@ class SharedCatalog:
                 await self._call(self._database.leave)
                 await self._call(self._database.close)
         except (BusError, TimeoutError):
-            _log.warning("the catalog's database was not told of this gateway's end; the others will notice it")
+            _log.warning(
+                "gateway.unsaid", "the catalog's database was not told of this gateway's end; the others will notice it"
+            )
         self._executor.shutdown(wait=False, cancel_futures=True)
 
     # The port
@@ -169,7 +171,9 @@ class SharedCatalog:
                 return  # The change itself is durable, and whoever comes back finds it.
             left_s = deadline - time.monotonic()
             if left_s <= 0:
-                _log.warning("a gateway of the namespace does not answer; it will find the change by itself")
+                _log.warning(
+                    "gateway.silent", "a gateway of the namespace does not answer; it will find the change by itself"
+                )
                 return
             try:
                 async with asyncio.timeout(min(left_s, 0.1)):
@@ -239,11 +243,11 @@ class SharedCatalog:
                 await self._sign_of_life()
                 if self._is_out_of_reach:
                     self._is_out_of_reach = False
-                    _log.info("the catalog's database answers again")
+                    _log.info("catalog.up", "the catalog's database answers again")
             except BusError as error:
                 self._out_of_reach(error)
             except Exception:
-                _log.exception("a sign of life failed")  # The next one may not.
+                _log.exception("gateway.beat.failed", "a sign of life failed")  # The next one may not.
             await asyncio.sleep(BEAT_S)
 
     async def _sign_of_life(self) -> None:
@@ -258,14 +262,16 @@ class SharedCatalog:
 
         change, is_known = await self._call(beat)
         if not is_known:
-            _log.warning("this gateway was silent for so long that the others had given it up; it is back")
+            _log.warning(
+                "gateway.back", "this gateway was silent for so long that the others had given it up; it is back"
+            )
         if change != self._known:
             self.changed()
 
     def _out_of_reach(self, error: BusError) -> None:
         if not self._is_out_of_reach:
             self._is_out_of_reach = True
-            _log.error("entities cannot be changed for the time being: %s", error.text)
+            _log.error("catalog.down", "entities cannot be changed for the time being: {error}", error=error.text)
 
     async def _call(self, operation: Callable[..., T], *values: object) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._executor, operation, *values)

@@ -6,7 +6,6 @@ Each store has a schema of its own and remembers which one it is, so that an add
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import socket
 from collections.abc import Sequence
@@ -32,8 +31,6 @@ from twinbus.store.postgres.journal import PostgresJournal
 from twinbus.store.postgres.store import JOURNAL_RETENTION_MS, PostgresStore
 from twinbus.store.postgres.waking import hints_of
 from twinbus.wire import view
-
-_log = logging.getLogger(__name__)
 
 START_TRIES = 12  # Each waits for five seconds while other gateways start.
 STORE_KEY = "store-{}"  # Under this, the catalog keeps which store is which.

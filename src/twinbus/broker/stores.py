@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
@@ -18,12 +17,14 @@ from twinbus.broker.threads import on_thread
 from twinbus.broker.timing import CommitTimes, TimedStore
 from twinbus.model.clock import Clock
 from twinbus.model.errors import BusError, Fault
+from twinbus.model.logged import EventLog
 from twinbus.sql.group import GroupCommit
 from twinbus.store.answering import GROWING, full
 from twinbus.store.catalog import CatalogFile, EntityRow
 from twinbus.store.commands import Acquire, Command, Hints, Publish, Record, Send, Sweep
+from twinbus.store.sums import Sums
 
-_log = logging.getLogger(__name__)
+_log = EventLog(__name__)
 
 SWEEP_INTERVAL_S = 0.1
 STALL_S = 10.0  # A commit that takes longer makes its store hang.
@@ -52,6 +53,7 @@ class StoreShell:
         self.held: list[int] = []  # The entities that it held when it was opened.
         self.opened_count = 0
         self.commit_times = CommitTimes()
+        self.sums = Sums()  # Over openings, so that no counter ever falls.
         self._loop = asyncio.get_running_loop()
         self._open_store = open_store
         self._clock = clock
@@ -170,7 +172,7 @@ class StoreShell:
             except BusError as error:
                 if error.fault is not Fault.STORE_UNAVAILABLE:
                     raise
-                _log.error("store %d could not be opened, its entities are not available: %s", self.number, error.text)
+                self._log_unopened(error)
 
     async def bring_up(self) -> None:
         """Open it anew, as a start does; does nothing to one that is up. Raises why it cannot be had."""
@@ -188,7 +190,7 @@ class StoreShell:
                 await self._open()
                 self._audience.store_returned(self.number, self.held)
                 self._audience.flush()
-                _log.warning("store %d is up", self.number)
+                _log.warning("store.up", "store {store} is up", store=self.number)
 
     async def take_down(self, reason: str) -> None:
         """Finish what was submitted and release the file; until it is brought up, commands are refused."""
@@ -200,7 +202,7 @@ class StoreShell:
             self._become(StoreState.DOWN, reason)
             if not lost:
                 return
-            _log.warning("store %d is taken down: %s", self.number, reason)
+            _log.warning("store.down", "store {store} is taken down: {reason}", store=self.number, reason=reason)
             assert self._group is not None
             assert self._closed is not None
             self._group.end()
@@ -218,6 +220,7 @@ class StoreShell:
             self._become(StoreState.FAILED, error.text)
             raise error from None
         self._store = store
+        store.sums = self.sums
         self.opened_count += 1
         self.held = store.entities()
         self._sweeping = False
@@ -246,7 +249,7 @@ class StoreShell:
         if self._taken_down is not None:
             self._become(StoreState.DOWN, self._taken_down)
         else:
-            _log.warning("store %d: the disk has answered", self.number)
+            _log.warning("store.answered", "store {store}: the disk has answered", store=self.number)
             self._become(StoreState.FAILED, "Its disk has answered, and it is being opened anew.")
             self._try_again()
 
@@ -260,7 +263,10 @@ class StoreShell:
         try:
             await self.bring_up()
         except BusError as error:
-            _log.error("store %d could not be opened: %s", self.number, error.text)
+            self._log_unopened(error)
+
+    def _log_unopened(self, error: BusError) -> None:
+        _log.error("store.failed", "store {store} could not be opened: {error}", store=self.number, error=error.text)
 
     def _become(self, state: StoreState, reason: str) -> None:
         if state is not self.state:
@@ -295,7 +301,8 @@ class StoreShell:
                 try:
                     command.done(command)
                 except Exception:  # A defect in one answer must not keep the others from theirs.
-                    _log.exception("store %d: the answer to a %s failed", self.number, type(command).__name__)
+                    name = type(command).__name__
+                    _log.exception("command.unanswered", "the answer to a {command} failed", command=name)
         self._audience.hinted(hints)
         self._audience.flush()
         self._look_for_failure()
@@ -330,8 +337,9 @@ class StoreShell:
         if under_way != self._stalled[0]:
             self._stalled = (under_way, now_s)
         elif under_way and now_s - self._stalled[1] >= self._stall_s and self.state is not StoreState.HANGING:
-            _log.critical("store %d hangs: its disk has not answered for %.1f s", self.number, self._stall_s)
-            self._lose(StoreState.HANGING, f"its disk has not answered for {self._stall_s:g} s.")
+            reason = f"its disk has not answered for {self._stall_s:g} s."
+            _log.critical("store.hanging", "store {store} hangs: {reason}", store=self.number, reason=reason)
+            self._lose(StoreState.HANGING, reason)
 
     def _sweep(self) -> None:
         self._sweeping = True
@@ -352,7 +360,8 @@ class StoreShell:
                 self._group.end()
             done, _ = await asyncio.wait([self._closed], timeout=CLOSE_S)
             if not done:
-                _log.error("store %d: the disk does not answer, its file is left as it is", self.number)
+                text = "store {store}: the disk does not answer, its file is left as it is"
+                _log.error("store.left", text, store=self.number)
 
 
 def _unreadable(problem: Exception) -> BusError:

@@ -1,4 +1,4 @@
-"""How long commits take: a store whose commits are timed, and the times of the last ones.
+"""How long commits take: a store whose commits are timed, the times of the last ones, and how they are spread.
 
 Only those that waited for the disk count; what is done about slow ones is left to whoever looks.
 """
@@ -10,9 +10,12 @@ from time import perf_counter
 from typing import Any
 
 from twinbus.broker.opened import OpenStore
+from twinbus.model.metrics import Spread
 from twinbus.store.commands import Command, Hints
 
 KEPT = 512
+# From a fast disk's sync to the ten seconds after which a store counts as hanging.
+BOUNDS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 
 class CommitTimes:
@@ -20,10 +23,12 @@ class CommitTimes:
 
     def __init__(self) -> None:
         self._seconds: deque[float] = deque(maxlen=KEPT)
+        self.spread = Spread(BOUNDS_S)  # Of all commits so far.
 
     def add(self, seconds: float) -> None:
         """A commit was synced."""
         self._seconds.append(seconds)
+        self.spread.add(seconds)
 
     def document(self) -> dict[str, Any]:
         """In milliseconds: the middle one, one of the slowest, and the slowest."""

@@ -109,7 +109,9 @@ class Namespace:
             except ClientError as error:
                 if not error.transient:
                     raise
-                # Whoever cannot be asked at present may still answer at the usual port.
+                # Whoever cannot be asked at present may still answer where the local pair has it, or at the usual port.
+                if (known := _in_local_pair(self.target)) is not None:
+                    return known
         return http_address(self.target, port)
 
     @asynccontextmanager
@@ -146,6 +148,26 @@ def namespace(connection_string: str | None, ca: Path | str | None = None, http_
         raise PromptError(f"This will not do: {problem}.") from None
     http_port = http_port or int(os.environ.get(PORT_VARIABLE) or 0) or None
     return Namespace(target, http_address(target, http_port) if http_port else None, trusting(ca))
+
+
+def _in_local_pair(target: ConnectionString) -> str | None:
+    """Where `twinbus up` has put the administration of a namespace, if it is one of that pair."""
+    from twinbus.local import LocalPair, StartError
+
+    try:
+        pair = LocalPair(Path(os.environ.get("TWINBUS_UP") or Path.home() / ".twinbus"))
+    except StartError:
+        return None
+    for role in ("primary", "secondary"):
+        told = pair.connection_string(role)
+        if told is not None and (target.port, target.key) == _door(told):
+            return pair.http_address(role)
+    return None
+
+
+def _door(connection_string: str) -> tuple[int, str | None]:
+    found = ConnectionString.parse(connection_string)
+    return found.port, found.key
 
 
 def trusting(ca: Path | str | None) -> ssl.SSLContext | None:

@@ -14,10 +14,12 @@ import typer
 
 from twinbus.cli.connection import Namespace, trusting
 from twinbus.cli.running import PromptError
+from twinbus.cli.showing import clean
 
 if TYPE_CHECKING:
     from twinbus.pair.description import DescriptionError, PairDescription
     from twinbus.pair.replication import Names
+    from twinbus.pair.tags import Tag
 
 PairOption = Annotated[
     Path | None,
@@ -55,6 +57,18 @@ def described(pair: Path | None, primary: str | None, secondary: str | None) -> 
     except ValueError as problem:
         raise PromptError(str(problem)) from None
     return description
+
+
+def parsed_tag(text: str | None, pair: PairDescription | None = None) -> Tag:
+    """What copies share: as the option says, else as the pair does, else the MessageId."""
+    from twinbus.pair.tags import Tag
+
+    if text is None:
+        return Tag() if pair is None else pair.tag
+    try:
+        return Tag.parse(text)
+    except ValueError as problem:
+        raise PromptError(clean(str(problem))) from None
 
 
 async def both(pair: Path) -> tuple[list[Namespace], Names]:

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import logging
 import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from twinbus.cli import log_lines
 
 if TYPE_CHECKING:
     from twinbus.broker.process import Broker
@@ -28,6 +29,7 @@ _ConsolePair = Annotated[Path | None, typer.Option(help="The pair that the conso
 _StopWithStdin = Annotated[
     bool, typer.Option(help="Stop when standard input ends: for a parent that may die without a word.")
 ]
+_EntityMetrics = Annotated[bool, typer.Option(help="Tell in /metrics of every entity by name, too.")]
 _JournalSeconds = Annotated[
     float | None, typer.Option(help="Write a file of the journal when so much time has passed (300).", min=0.01)
 ]
@@ -68,9 +70,11 @@ def serve(
     faults: Annotated[bool, typer.Option(help="Let faults be caused on purpose.")] = False,
     console: Annotated[bool, typer.Option(help="Serve the console, web pages for people, on the HTTP port.")] = True,
     console_pair: _ConsolePair = None,
+    entity_metrics: _EntityMetrics = False,
     allow_plain: Annotated[bool, typer.Option(help="Serve plain text on addresses other than loopback.")] = False,
     stop_with_stdin: _StopWithStdin = False,
     log_level: Annotated[str, typer.Option(help="error, warning, info or debug.")] = "info",
+    log_format: Annotated[str, typer.Option(help="text, or json: an object a line.")] = "text",
 ) -> None:
     """Serve a namespace or several: AMQP for applications, HTTP for administration."""
     given: dict[str, Any] = {
@@ -79,19 +83,24 @@ def serve(
         "certificate": tls / CERTIFICATE_FILE if tls else tls_cert,
         "certificate_key": tls / KEY_FILE if tls else tls_key,
         "allow_plain": allow_plain or None, "test_clock": test_clock or None, "faults": faults or None,
+        "entity_metrics": entity_metrics or None,
     }  # fmt: skip
     for_each: dict[str, Any] = {
         "data": data, "key": key, "stores": stores, "store": store or [], "datacenter": datacenter,
         "queues": queue or [], "journal": journal, "journal_seconds": journal_seconds,
     }  # fmt: skip
     os.umask(0o077)  # Keys and messages are for the owner of the process alone.
-    if log_level.lower() not in ("error", "warning", "info", "debug"):
-        raise typer.BadParameter(f"'{log_level}' is not a log level: use error, warning, info or debug.")
-    logging.basicConfig(
-        level=log_level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s %(message)s"
-    )
+    _log_as(log_level, log_format)
     site = _console(console_pair) if console or console_pair else None
-    _run(config, given, namespace or [], for_each, stop_with_stdin, site)
+    _run(config, given, namespace or [], for_each, stop_with_stdin, site, console_pair)
+
+
+def _log_as(level: str, line_format: str) -> None:
+    if level.lower() not in ("error", "warning", "info", "debug"):
+        raise typer.BadParameter(f"'{level}' is not a log level: use error, warning, info or debug.")
+    if line_format not in log_lines.FORMATS:
+        raise typer.BadParameter(f"'{line_format}' is not a format of log lines: use text or json.")
+    log_lines.configure(level, line_format)
 
 
 def _console(pair: Path | None) -> Console:
@@ -111,6 +120,7 @@ def _run(
     for_each: dict[str, Any],
     stop_with_stdin: bool,
     site: Console | None,
+    pair: Path | None,
 ) -> None:
     """Serve with what the file says and what was given besides."""
     from twinbus.broker.config import ConfigError, from_file
@@ -128,7 +138,7 @@ def _run(
         # Long-lived objects are few and start-up made them all: the collector need not look at them again.
         gc.freeze()
         gc.set_threshold(50_000, 20, 100)
-        asyncio.run(run(settings, _announce, stop_with_stdin=stop_with_stdin, site=site))
+        asyncio.run(run(settings, _announce, stop_with_stdin=stop_with_stdin, site=site, pair=pair))
     except ConfigError as problems:
         typer.echo(f"twinbus: the configuration file cannot be used:\n{problems}", err=True)
         raise typer.Exit(1) from None

@@ -38,6 +38,9 @@ async def syphon(
     pair: PairOption = None,
     primary: PrimaryOption = None,
     secondary: SecondaryOption = None,
+    metrics_port: Annotated[
+        int | None, typer.Option(help="Answer Prometheus on this port of 127.0.0.1.", min=1, max=65535)
+    ] = None,
     json: JsonOption = False,
 ) -> None:
     """Bring diverted messages home from the backlog queues until the process is told to end."""
@@ -46,6 +49,8 @@ async def syphon(
 
     output = Output(json)
     async with StandaloneSyphon(described(pair, primary, secondary)) as run:
+        if metrics_port is not None:
+            _answer_prometheus(run, metrics_port)
         if not once:
             await _go_on(run, output)
             return
@@ -59,6 +64,20 @@ async def syphon(
     if done.problem is not None:
         left = f"{counted(done.left)} could not be moved" if done.left else "The backlog could not be read"
         raise PromptError(f"{left}: {clean(done.problem)}")
+
+
+def _answer_prometheus(run: StandaloneSyphon, port: int) -> None:
+    """On a thread that ends with the process."""
+    from prometheus_client import CollectorRegistry, start_http_server
+
+    from twinbus.pair.metrics import SyphonMetrics
+
+    registry = CollectorRegistry()
+    registry.register(SyphonMetrics(run))
+    try:
+        start_http_server(port, "127.0.0.1", registry)
+    except OSError as problem:
+        raise PromptError(f"Port {port} cannot be opened: {problem.strerror}.") from None
 
 
 async def _go_on(run: StandaloneSyphon, output: Output) -> None:

@@ -6,7 +6,6 @@ Signing is left to `wire.sas`; what a token allows is for the broker to say.
 from __future__ import annotations
 
 import asyncio
-import logging
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -17,8 +16,9 @@ from twinbus.client.errors import ClientError
 from twinbus.client.requests import RequestLinks, refusal
 from twinbus.client.stream import Stream
 from twinbus.client.tokens import Token, tokens_of
+from twinbus.model.logged import EventLog
 
-log = logging.getLogger(__name__)
+log = EventLog(__name__)
 
 CBS = "$cbs"
 TOKEN_LIFETIME_MS = 3_600_000
@@ -114,5 +114,10 @@ class Authorisation:
                     await self._put(path)
                 except ClientError as error:
                     # The peer will detach the links when the token lapses, and says why; until then there is time.
-                    log.warning("the token for '%s' could not be renewed: %s", path, error)
+                    log.warning(
+                        "token.renewal.failed",
+                        "the token for '{entity}' could not be renewed: {error}",
+                        entity=path,
+                        error=error,
+                    )
                     self._tokens[path].renew_at_ms = self._stream.clock.now_ms() + RETRY_MS

@@ -35,6 +35,12 @@ async def stores(administration: Administration) -> list[dict[str, Any]]:
     return found
 
 
+async def places(administration: Administration) -> dict[str, list[int]]:
+    """The stores on which entities lie, for the first fifty of them."""
+    found = await administration.ask_json("GET", f"{_PREFIX}/entities")
+    return {entity["name"]: entity["stores"] for entity in found["entities"]}
+
+
 async def journal(administration: Administration) -> dict[str, Any]:
     """How far the journal is in files, and where these are."""
     return await administration.ask_json("GET", f"{_PREFIX}/journal")

@@ -6,7 +6,6 @@ its source has completed it. Whether an entity may forward to another is `chains
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
@@ -20,10 +19,11 @@ from twinbus.entities.ports import RecordReader
 from twinbus.model.address import SubQueue
 from twinbus.model.clock import Clock
 from twinbus.model.errors import BusError, Fault
+from twinbus.model.logged import EventLog
 from twinbus.model.message import Delivered, Incoming, Origin, Outcome, ReceiveMode, Settlement
 from twinbus.store.commands import Forget, Publish, Send, Transfer
 
-_log = logging.getLogger(__name__)
+_log = EventLog(__name__)
 
 FORWARD = Origin("", "forward")
 HOPS_MAX = 4
@@ -111,7 +111,13 @@ class Forwarder:
 
     def _wait(self, error: BusError) -> None:
         if self._failures == 0:
-            _log.warning("forwarding from '%s' to '%s' waits: %s", self.source.path, self.target, error.text)
+            _log.warning(
+                "forwarding.waiting",
+                "forwarding from '{entity}' to '{target}' waits: {error}",
+                entity=self.source.path,
+                target=self.target,
+                error=error.text,
+            )
         delay_ms = min(RETRY_MS << min(self._failures, 10), RETRY_MS_MAX)
         self._failures += 1
         self.retry_at_ms = self._clock.now_ms() + delay_ms

@@ -6,7 +6,6 @@ Looking things up, and waking whoever waits, is `registry`'s part.
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from uuid import UUID
@@ -18,7 +17,7 @@ from twinbus.entities.forwarding import Forwarding
 from twinbus.entities.hybrid import KIND as HYBRID
 from twinbus.entities.hybrid import HybridConnections
 from twinbus.entities.making import Fragments, Maker, row_of
-from twinbus.entities.placing import Places, places_for_new
+from twinbus.entities.placing import Loads, Places, places_for_new
 from twinbus.entities.ports import CatalogPort, RecordReader, StorePort
 from twinbus.entities.queue import Queue, settings_of
 from twinbus.entities.registry import SUBSCRIPTIONS, Registry
@@ -29,6 +28,7 @@ from twinbus.model import limits
 from twinbus.model.clock import Clock
 from twinbus.model.entity import QueueDescription, check_queue, check_rules, check_update
 from twinbus.model.errors import BusError, Fault
+from twinbus.model.logged import EventLog
 from twinbus.model.security import AuthorizationRule
 from twinbus.model.topic import (
     RULES_MAX,
@@ -46,7 +46,7 @@ from twinbus.rules.view import no_ids
 from twinbus.store.catalog import EntityRow
 from twinbus.store.commands import QueueSettings
 
-_log = logging.getLogger(__name__)
+_log = EventLog(__name__)
 
 RULES_KEY = "authorization-rules"
 CREATED_KEY = "created-at-ms"
@@ -73,6 +73,7 @@ class Namespace(Registry):
         self.forwarding = Forwarding(self.find, reader, clock)
         self.on_changed.append(self.forwarding.refresh)
         self.on_deleted.append(self.forwarding.end)
+        self._loads = Loads(len(stores))
         self._reserved: dict[str, Places] = {}  # Names whose creation or deletion is under way, and their stores.
 
     # Starting
@@ -89,7 +90,12 @@ class Namespace(Registry):
                 else:
                     self._adopt(self._maker.restored(row, self.topic))
             except BusError as error:
-                _log.error("the catalog's row of '%s' is left out: %s", row.name, error.text)
+                _log.error(
+                    "catalog.row.left_out",
+                    "the catalog's row of '{entity}' is left out: {error}",
+                    entity=row.name,
+                    error=error.text,
+                )
 
     async def keep_creation_date(self) -> None:
         """Remember when the namespace was created, at its first start."""
@@ -97,6 +103,7 @@ class Namespace(Registry):
 
     def _adopt(self, entity: Queue | Topic | Subscription) -> None:
         self._by_id.update((fragment.entity, entity) for fragment in entity.fragments)
+        self._loads.add(entity.places)
         if isinstance(entity, Subscription):
             entity.topic.adopt(entity)
         else:
@@ -137,7 +144,7 @@ class Namespace(Registry):
             await self._make(queue, settings_of(dated))
             return queue
         finally:
-            del self._reserved[description.name.lower()]
+            self._release(description.name)
 
     async def create_topic(self, description: TopicDescription) -> Topic:
         """Create a topic without subscriptions."""
@@ -149,7 +156,7 @@ class Namespace(Registry):
             await self._make(topic, topic.settings())
             return topic
         finally:
-            del self._reserved[description.name.lower()]
+            self._release(description.name)
 
     async def create_subscription(
         self, description: SubscriptionDescription, rules: Sequence[RuleDescription] | None = None
@@ -171,7 +178,7 @@ class Namespace(Registry):
             await self._make(subscription, subscription.settings())
             return subscription
         finally:
-            del self._reserved[dated.path.lower()]
+            self._release(dated.path)
 
     def _reserve(self, path: str, partitioned: bool, places: Places | None = None) -> Places:
         """Keep a name free while it is being made; returns the stores for it, those with the least on them."""
@@ -184,10 +191,16 @@ class Namespace(Registry):
         if places is None:
             if partitioned:
                 self._check_partitioned_count()
-            taken = [*(entity.places for entity in self.entities()), *self._reserved.values()]
-            places = places_for_new(self.stores, taken, partitioned)
-        self._reserved[key] = places
+            places = places_for_new(self.stores, self._loads, partitioned)
+        self._hold(key, places)
         return places
+
+    def _hold(self, key: str, places: Places) -> None:
+        self._reserved[key] = places
+        self._loads.add(places)
+
+    def _release(self, path: str) -> None:
+        self._loads.take(self._reserved.pop(path.lower()))
 
     def _names(self) -> list[str]:
         return [*self._entities, *self._reserved]
@@ -317,7 +330,7 @@ class Namespace(Registry):
                 raise BusError(Fault.SERVER_BUSY, f"A subscription of '{entity.path}' is being made or removed; retry.")
             gone = [*entity.subscriptions(), entity]
             entity.end()
-        self._reserved[entity.path.lower()] = entity.places
+        self._hold(entity.path.lower(), entity.places)
         problem: BusError | None = None
         try:
             for part in gone:
@@ -328,7 +341,7 @@ class Namespace(Registry):
             if problem is not None:
                 raise problem
         finally:
-            del self._reserved[entity.path.lower()]
+            self._release(entity.path)
 
     async def delete_all(self) -> None:
         """Remove every entity. One that cannot be removed now is an error, and the others are gone."""
@@ -348,6 +361,7 @@ class Namespace(Registry):
     def _hide(self, entity: Queue | Topic | Subscription) -> None:
         for fragment in entity.fragments:
             del self._by_id[fragment.entity]
+        self._loads.take(entity.places)
         if isinstance(entity, Subscription):
             entity.topic.forget(entity)
         else:

@@ -5,7 +5,7 @@ A plain entity lies on one store; a partitioned one has its fragments on as many
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from twinbus.entities.partitions import FRAGMENTS
 from twinbus.entities.ports import StorePort
@@ -13,13 +13,30 @@ from twinbus.entities.ports import StorePort
 Places = tuple[int, ...]  # The store of each fragment; of a plain entity, the one.
 
 
-def places_for_new(stores: Sequence[StorePort], taken: Iterable[Places], partitioned: bool) -> Places:
-    """Where a new entity goes, beside those that lie on the places `taken`."""
-    loads = [0] * len(stores)
-    for places in taken:
+class Loads:
+    """How much lies on each store, counted as entities come and go: there may be ten thousand of them."""
+
+    def __init__(self, store_count: int) -> None:
+        self._loads = [0] * store_count
+
+    def add(self, places: Places) -> None:
+        """An entity lies there now."""
         for place in places:
-            loads[place] += FRAGMENTS // len(places)
+            self._loads[place] += FRAGMENTS // len(places)
+
+    def take(self, places: Places) -> None:
+        """An entity lies there no longer."""
+        for place in places:
+            self._loads[place] -= FRAGMENTS // len(places)
+
+    def on(self, index: int) -> int:
+        """What lies on a store."""
+        return self._loads[index]
+
+
+def places_for_new(stores: Sequence[StorePort], loads: Loads, partitioned: bool) -> Places:
+    """Where a new entity goes, beside those that are there."""
     # A store that is down gets nothing new while there are others.
-    order = sorted(range(len(stores)), key=lambda index: (not stores[index].is_available, loads[index], index))
+    order = sorted(range(len(stores)), key=lambda index: (not stores[index].is_available, loads.on(index), index))
     chosen = order[: FRAGMENTS if partitioned else 1]
     return tuple(chosen[index % len(chosen)] for index in range(FRAGMENTS)) if partitioned else (chosen[0],)

@@ -5,7 +5,6 @@ When a store is opened is the broker's business; what the catalog does not know 
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Sequence
 
 from twinbus.entities.entity import AnyEntity
@@ -14,9 +13,10 @@ from twinbus.entities.queue import settings_of
 from twinbus.entities.subscription import Subscription
 from twinbus.entities.topic import Topic
 from twinbus.model.address import SubQueue
+from twinbus.model.logged import EventLog
 from twinbus.store.commands import Create, QueueSettings
 
-_log = logging.getLogger(__name__)
+_log = EventLog(__name__)
 
 
 def make_again(entities: Iterable[AnyEntity], index: int, held: Sequence[int]) -> None:
@@ -25,7 +25,12 @@ def make_again(entities: Iterable[AnyEntity], index: int, held: Sequence[int]) -
     for entity in entities:
         for fragment in entity.fragments:
             if fragment.store_index == index and fragment.entity not in present:
-                _log.error("store %d does not hold '%s' any more: it is made anew, empty", index, entity.path)
+                _log.error(
+                    "entity.remade",
+                    "store {store} does not hold '{entity}' any more: it is made anew, empty",
+                    store=index,
+                    entity=entity.path,
+                )
                 number, name = fragment.number(SubQueue.MAIN), name_of(entity, fragment.index)
                 fragment.store.submit(Create(queue=number, settings=_settings(entity), name=name))
 

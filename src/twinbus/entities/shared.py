@@ -6,7 +6,6 @@ The catalog says what changed and waits for the others; what the changes mean is
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
@@ -21,13 +20,14 @@ from twinbus.model import limits
 from twinbus.model.address import SubQueue
 from twinbus.model.entity import QueueDescription
 from twinbus.model.errors import BusError, Fault
+from twinbus.model.logged import EventLog
 from twinbus.model.security import AuthorizationRule
 from twinbus.model.topic import SubscriptionDescription, TopicDescription
 from twinbus.rules.description import RuleDescription
 from twinbus.store.catalog import EntityRow
 from twinbus.store.commands import Drop, Hints, QueueSettings
 
-_log = logging.getLogger(__name__)
+_log = EventLog(__name__)
 
 
 class CatalogChanges(NamedTuple):
@@ -93,7 +93,12 @@ class SharedNamespace(Namespace):
                     changed.append(known)
                     self._replace(known, restored)
             except BusError as error:
-                _log.error("the catalog's row of '%s' is left out: %s", row.name, error.text)
+                _log.error(
+                    "catalog.row.left_out",
+                    "the catalog's row of '{entity}' is left out: {error}",
+                    entity=row.name,
+                    error=error.text,
+                )
         for entity in changed:
             for tell in self.on_changed:
                 tell(entity)

@@ -216,7 +216,7 @@ class ClientConnection(asyncio.Protocol):
     def _finished(self, task: asyncio.Task[None]) -> None:
         self.tasks.discard(task)
         if not task.cancelled() and (problem := task.exception()) is not None:
-            log.error("a request on %s failed", self.label, exc_info=problem)
+            log.error("request.failed", "a request on {connection} failed", exc_info=problem, **self._named)
 
     # Events
 
@@ -237,7 +237,8 @@ class ClientConnection(asyncio.Protocol):
                 accepted = True
             except (BusError, ValueError):
                 self.context.counters["refused_sasl"] += 1
-                log.info("SASL PLAIN on %s refused: the policy name or key is not valid", self.label)
+                text = "SASL PLAIN on {connection} refused: the policy name or key is not valid"
+                log.info("auth.refused", text, **self._named)
         self._handle(self._core.sasl_outcome(accepted))
 
     def listen_to_host(self, host: str | None) -> None:
@@ -305,9 +306,14 @@ class ClientConnection(asyncio.Protocol):
         self._said_goodbye = True
         self._leave_all()
 
+    @property
+    def _named(self) -> dict[str, str]:
+        return {"namespace": self.context.namespace.name, "connection": self.label}
+
     def _on_failed(self, event: events.ConnectionFailed) -> None:
         self.context.counters["protocol_errors"] += 1
-        log.info("connection %s given up: %s: %s", self.label, event.error.condition, event.error.description)
+        text, error = "connection {connection} given up: {condition}: {reason}", event.error
+        log.info("connection.given_up", text, condition=error.condition, reason=error.description, **self._named)
         self._leave_all()
 
     # Links

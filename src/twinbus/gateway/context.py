@@ -7,17 +7,19 @@ out in `choosing`.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
 from twinbus.amqp.performatives import Error
 from twinbus.entities.namespace import Namespace
-from twinbus.model.errors import BusError
+from twinbus.model.errors import BusError, Fault
+from twinbus.model.logged import EventLog
 from twinbus.wire import conditions
 
-log = logging.getLogger("twinbus.gateway")
+log = EventLog("twinbus.gateway")
+
+_AUTH = (Fault.AUTHENTICATION_FAILED, Fault.UNAUTHORIZED)
 
 
 class Context:
@@ -44,7 +46,7 @@ class Context:
     def _finished(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (problem := task.exception()) is not None:
-            log.error("a settlement failed", exc_info=problem)
+            log.error("settlement.failed", "a settlement failed", namespace=self.namespace.name, exc_info=problem)
 
     def refusal(self, error: BusError, entity: str, doing: str) -> Error:
         """The error as the peer gets it; its tracking id is in the log and in the text."""
@@ -59,5 +61,12 @@ class Context:
         self.counters[f"refused_{error.fault.value}"] += 1
         self.namespace.remember_refusal(error.fault.value, f"{doing}: {error.text}", entity, tracking_id)
         log.info(
-            "%s refused: %s: %s (entity '%s', TrackingId:%s)", doing, error.fault.value, error.text, entity, tracking_id
+            "auth.refused" if error.fault in _AUTH else "request.refused",
+            "{doing} refused: {fault}: {reason} (entity '{entity}', TrackingId:{tracking_id})",
+            namespace=self.namespace.name,
+            entity=entity,
+            doing=doing,
+            fault=error.fault.value,
+            reason=error.text,
+            tracking_id=tracking_id,
         )

@@ -105,9 +105,7 @@ class Egress(Node):
             out = self._unsettled.add
             for message in messages:
                 out(transfer(message.token, stamp(message, locked=True), False), message.locked_until_ms)
-        if messages:
-            self._context.counters["delivered"] += len(messages)
-        elif self._polled:
+        if not messages and self._polled:
             self._context.namespace.note(self.mailbox, "receive", "empty", self.origin)
         self._polled = False
         if self._draining and messages:
@@ -221,7 +219,6 @@ class Egress(Node):
                 self._answer(delivery_id, error, Outcome.COMPLETE)
             elif delivery_id is not None:
                 done.append(delivery_id)
-        self._context.counters["completed"] += len(ids)
         if done:
             self.link.session.settle(done, ACCEPTED, self.link.role)
         self._go_on()

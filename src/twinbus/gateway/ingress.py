@@ -104,10 +104,11 @@ class Ingress(Node):
 
     def refuse(self, delivery_id: int, settled: bool, error: BusError) -> None:
         """Reject a delivery; a pre-settled one gets no outcome but is counted and journaled with its tracking id."""
+        self._context.counters["messages_rejected"] += 1
         if settled:
             tracking_id = self._context.new_id()
             self._context.record_refusal(error, self.path, "pre-settled send", tracking_id)
-            self._context.counters["presettled_dropped"] += 1
+            self._context.counters["messages_presettled_dropped"] += 1
             mailbox = self.entity.mailbox()
             self._context.namespace.note(mailbox, "send", error.fault.value, self.origin, tracking_id=tracking_id)
             return
@@ -123,12 +124,15 @@ class Ingress(Node):
         if which is not None:
             ids = [ids[position] for position in which]
         accepted: list[int] = []
+        messages = 0
         for delivery_id, result in zip(ids, results, strict=True):
             if isinstance(result, BusError):
                 self.refuse(delivery_id or 0, delivery_id is None, result)
-            elif delivery_id is not None:
+                continue
+            messages += len(result)
+            if delivery_id is not None:
                 accepted.append(delivery_id)
-        self._context.counters["sends"] += len(ids)
+        self._context.counters["messages_accepted"] += messages
         if accepted:
             self.link.session.settle(accepted, ACCEPTED, self.link.role)
         if self.link.session.hold and self.entity.pending_bytes < HOLD_BYTES // 2:

@@ -136,7 +136,9 @@ class ManagementNode(RequestNode):
         if any(message.due_at_ms is None for message in unit):
             raise BusError(Fault.ARGUMENT, "A scheduled message needs x-opt-scheduled-enqueue-time.")
         self.entity.check_messages(unit)
-        return operations.sequence_numbers(await self.entity.schedule(unit, self.origin))
+        numbers = await self.entity.schedule(unit, self.origin)
+        self.connection.context.counters["messages_accepted"] += len(unit)
+        return operations.sequence_numbers(numbers)
 
     async def cancel_scheduled(self, asked: operations.CancelScheduled) -> Body:
         await self.mailbox.cancel_scheduled(asked.sequence_numbers, self.origin)

@@ -41,7 +41,13 @@ class WebSocketDoor:
         refusal = self._refusal(request)
         if refusal is not None:
             reason = (refusal.text or "").strip()
-            log.info("a WebSocket from %s was refused with %d: %s", request.remote, refusal.status, reason)
+            log.info(
+                "connection.refused",
+                "a WebSocket from {peer} was refused with {status}: {reason}",
+                peer=request.remote,
+                status=refusal.status,
+                reason=reason,
+            )
             return refusal
         socket = web.WebSocketResponse(
             protocols=SUBPROTOCOLS,
@@ -60,7 +66,7 @@ class WebSocketDoor:
         try:
             await WebSocketTransport(socket, wire, connection).carry()
         except Exception:
-            log.exception("connection %s failed", connection.label)
+            log.exception("connection.failed", "connection {connection} failed", connection=connection.label)
             wire.abort()
         return socket
 
@@ -166,7 +172,12 @@ class WebSocketTransport(asyncio.Transport):
                     self._protocol.resume_writing()
 
     def _log_end(self, reason: str) -> None:
-        log.info("the WebSocket from %s was given up: %s", self._wire.get_extra_info("peername"), reason)
+        log.info(
+            "connection.given_up",
+            "the WebSocket from {peer} was given up: {reason}",
+            peer=self._wire.get_extra_info("peername"),
+            reason=reason,
+        )
 
     # What a protocol asks of its transport
 

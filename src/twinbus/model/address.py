@@ -27,6 +27,13 @@ def is_backlog(path: str) -> bool:
     return BACKLOG_PART in path or ORDERED_BACKLOG_PART in path
 
 
+def backlog_of(path: str) -> str | None:
+    """The primary whose diverted messages a queue holds; None if it is no backlog queue."""
+    lowered = path.lower()
+    at = max(lowered.find(BACKLOG_PART), lowered.find(ORDERED_BACKLOG_PART))
+    return None if at < 0 else path[:at]
+
+
 class Address(NamedTuple):
     """An entity path in the sender's own spelling, keywords in ours; entities compare paths without case."""
 

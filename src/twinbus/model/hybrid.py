@@ -14,7 +14,7 @@ from twinbus.model.errors import BusError, Fault
 from twinbus.model.security import AuthorizationRule
 
 # At these paths the HTTP port answers probes, and a hybrid connection would take the answers away from them.
-PROBES = frozenset({"livez", "readyz", "health", "metrics"})
+PROBES = frozenset({"livez", "readyz", "health", "healthz", "metrics"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,7 @@ from typing import Any
 from azure.servicebus import ServiceBusMessageBatch
 from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver, ServiceBusSender
 
+from twinbus.pair import tracing
 from twinbus.pair.core import PairStatus
 from twinbus.pair.errors import PairingError
 from twinbus.pair.ledger_keeping import AsyncLedger as Ledger
@@ -167,6 +168,13 @@ class PairedSender:
 
         What only the outbox has, if the client has one, is queued locally, and that is what is returned.
         """
+        if not tracing.is_on():
+            return await self._send(message, timeout, kwargs)
+        with self._sending.traced(message) as span:
+            span.say(diverted=False)
+            return await self._send(message, timeout, kwargs)
+
+    async def _send(self, message: Any, timeout: float | None, kwargs: dict[str, Any]) -> Queued | None:
         sending = self._sending
         failed = None
         if sending.goes_straight(message) and self._client.is_paired:

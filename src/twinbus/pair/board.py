@@ -11,10 +11,11 @@ import threading
 from collections.abc import Callable
 from typing import NamedTuple
 
+from twinbus.model.logged import EventLog
 from twinbus.pair import telemetry
 from twinbus.pair.health import Event, Health, Policy, Route, State, on
 
-_log = logging.getLogger(__name__)
+_log = EventLog(__name__)
 
 
 class Scope(NamedTuple):
@@ -48,6 +49,7 @@ class Board:
         self._clock = clock
         self._lock = threading.Lock()
         self._ill: dict[Scope, Health] = {}
+        self.failovers = 0  # That took effect, ever.
         self.is_clear = True  # Nothing is ill: what most sends ask, and all that they need to know.
         self._keys: dict[Scope, str] = {}  # A key that leads to the fragment, for its pings.
         self._listeners: list[Listener] = []
@@ -82,6 +84,7 @@ class Board:
                     self._keys[scope] = key
             self.is_clear = not self._ill
         if after.state is not before.state:
+            self.failovers += after.state is State.FAILED_OVER and before.state is not State.REFUSED
             self._announce(Change(scope, before.state, after.state, after.reason or reason, now))
         return after
 
@@ -98,6 +101,10 @@ class Board:
         """A key that leads to the scope's fragment."""
         return self._keys.get(scope)
 
+    def now(self) -> float:
+        """The time by which things are due."""
+        return self._clock()
+
     def next_due(self) -> float | None:
         """When something will want attention: a failover that takes effect, or a ping."""
         with self._lock:
@@ -105,11 +112,11 @@ class Board:
 
     def _announce(self, change: Change) -> None:
         level = logging.INFO if change.after is State.HEALTHY else logging.WARNING
-        words = (change.scope, change.before.value, change.after.value, change.reason)
-        _log.log(level, "%s: %s -> %s %s", *words, extra={"twinbus": telemetry.document(change)})
+        text = "{entity}: {before} -> {after} {reason}"
+        _log.log(level, telemetry.EVENTS[change.after], text, **telemetry.document(change))
         telemetry.add_span_event(change)
         for listener in self._listeners:
             try:
                 listener(change)
             except Exception:
-                _log.exception("a listener failed")
+                _log.exception("pair.listener.failed", "a listener failed")

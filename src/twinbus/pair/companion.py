@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Any
 from uuid import uuid4
 
 from twinbus.client.errors import ClientError
-from twinbus.pair import ordered_queues
+from twinbus.model.metrics import Spread
+from twinbus.pair import ordered_queues, tracing
 from twinbus.pair.backlog import Rotation
 from twinbus.pair.board import Board, Change, Scope
 from twinbus.pair.diversion import Diversion, Diverted
@@ -28,10 +29,13 @@ from twinbus.pair.ordered_syphon import OrderedPump
 from twinbus.pair.pairing import Paired, pair
 from twinbus.pair.partitions import Partitions
 from twinbus.pair.ping import ping
-from twinbus.pair.presence import Presence
+from twinbus.pair.presence import RENEW_S, Presence
 from twinbus.pair.pumping import Pump
 
 WATCH_S = 0.1
+PING_BOUNDS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 120.0)
+OUTBOX_RENEW_S = 10.0  # Whoever has an outbox says more often how full it is.
+TOLD_PING_S = 5.0  # Pings that follow each other more closely are not told one by one.
 # A ping that fails so is not to be tried for ever as if the datacenter were down.
 _WILL_NOT_PASS = (Failure.PERMANENT,)
 
@@ -56,8 +60,10 @@ class Companion:
         self.ordered_pump: OrderedPump | None = None
         self.make_ordered: Callable[[list[str]], OrderedRoute] | None = None
         self.describe: Callable[[], dict[str, Any]] = dict  # What its status record says.
+        self.look_first: Callable[[], Awaitable[None]] | None = None  # Before that; then it is told more often.
         self.partitions = Partitions(primary)
-        self.pings = 0
+        self.pings = self.pings_failed = 0
+        self.ping_times = Spread(PING_BOUNDS_S)
         self._presence: Presence | None = None
         self._new_paths: list[str] = []
         self._primary_name = primary_name
@@ -101,8 +107,10 @@ class Companion:
             self.ordered_pump.start()
             self._spawn(self._watch())
         if options.announce:
+            renew_s = RENEW_S if self.look_first is None else OUTBOX_RENEW_S
+            halves = (self.primary, self.secondary)
             self._presence = Presence(
-                "paired-client", self.paired.primary, (self.primary, self.secondary), self.describe
+                "paired-client", self.paired.primary, halves, self.describe, renew_s, self.look_first
             )
             self._spawn(self._presence.run())
         for path in self._new_paths:
@@ -195,18 +203,28 @@ class Companion:
                 self._spawn(self._ping(scope))
 
     async def _ping(self, scope: Scope) -> None:
+        began = time.monotonic()
         try:
             self.pings += 1
             now_ms = time.time_ns() // 1_000_000
-            await ping(self.primary, scope.path, self.board.key(scope), self.options.ping_with_probe, now_ms)
-        except ClientError as error:
-            event = Event.PING_REFUSED if kind_of(error) in _WILL_NOT_PASS else Event.PING_FAILED
-            self.board.tell(scope, event, error.text)
-        else:
-            self.board.tell(scope, Event.PING_SENT)
+            at = self.primary.address
+            with tracing.span("send", scope.path, kind="CLIENT", name="ping", at=at, root=True) as span:
+                span.say(ping=True)
+                try:
+                    await ping(self.primary, scope.path, self.board.key(scope), self.options.ping_with_probe, now_ms)
+                except ClientError as error:
+                    span.fail(error)
+                    self.pings_failed += 1
+                    event = Event.PING_REFUSED if kind_of(error) in _WILL_NOT_PASS else Event.PING_FAILED
+                    self.board.tell(scope, event, error.text)
+                else:
+                    self.board.tell(scope, Event.PING_SENT)
         finally:
+            self.ping_times.add(time.monotonic() - began)
             self._pinging.discard(scope)
             self._woken.set()
+            if self._presence is not None and self.options.seconds("ping_primary_interval") >= TOLD_PING_S:
+                self._presence.changed()
 
     # The halves
 

@@ -6,19 +6,20 @@ The flavours (`sync`, `aio`) add how to wait.
 from __future__ import annotations
 
 import asyncio
-import logging
 import ssl
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from twinbus.client import ConnectionString
+from twinbus.model.logged import EventLog
 from twinbus.pair import sdk
 from twinbus.pair.board import Board, Change
 from twinbus.pair.companion import Companion
-from twinbus.pair.errors import PairingError
+from twinbus.pair.errors import OutboxError, PairingError
 from twinbus.pair.half import Half, refuse_same
 from twinbus.pair.health import Policy, State
 from twinbus.pair.options import SendAvailabilityOptions
@@ -26,12 +27,12 @@ from twinbus.pair.ordered_route import OrderedRoute
 from twinbus.pair.ordered_syphon import OrderedPump
 from twinbus.pair.outbox import Outbox
 from twinbus.pair.outbox_pair import PairOutbox
-from twinbus.pair.outbox_rows import Queued
+from twinbus.pair.outbox_rows import Counts, Queued
 from twinbus.pair.outbox_sending import Beside
 from twinbus.pair.pumping import Pump
 from twinbus.pair.sending import PairedSending, Pairing
 
-_log = logging.getLogger(__name__)
+_log = EventLog(__name__)
 
 PAIR_AGAIN_S = 2.0
 RECORD_ENTITIES_MAX = 20
@@ -85,6 +86,7 @@ class PairCore:
         self.companion.make_ordered = lambda queues: OrderedRoute(self.pairing, queues)
         self.outbox: PairOutbox | None = None
         self._outbox_always = False
+        self._outbox_counts: Counts | None = None
 
     def sending(self, sender: Any, path: str, always: bool | None = None, ordered: bool | None = None) -> PairedSending:
         """The steps of a sender; `always` and `ordered` as the client has them, unless they are given."""
@@ -109,6 +111,7 @@ class PairCore:
             made = outbox if isinstance(outbox, Outbox) else Outbox(outbox)
             self.outbox = PairOutbox(made, self.pairing, owned=owned, on_queued=on_queued)
             self._outbox_always = always
+            self.companion.look_first = self._look_into_outbox
         elif always:
             raise ValueError("always=True needs an outbox.")
 
@@ -126,13 +129,36 @@ class PairCore:
             try:
                 await self.companion.start()
             except PairingError as problem:
-                _log.warning("the pair cannot be made yet: %s", problem)
+                _log.warning("pair.waiting", "the pair cannot be made yet: {error}", error=problem)
 
     async def close(self) -> None:
         """End everything; nothing hangs."""
         if self.outbox is not None:
             await self.outbox.stop()
         await self.companion.stop()
+
+    async def _look_into_outbox(self) -> None:
+        """How full the outbox is, for the record; a disk that fails is not the record's business."""
+        assert self.outbox is not None
+        with suppress(OutboxError):
+            looked = self.outbox.outbox.use(lambda tables, _: tables.counts(), reads=True)
+            self._outbox_counts = await asyncio.wrap_future(looked)
+
+    def _pings(self) -> dict[str, float] | None:
+        """When the next ping is due; None while nothing is pinged."""
+        due = [health.due_at for health in self.board.ill().values() if health.pings and health.due_at is not None]
+        if not due:
+            return None
+        next_in_s = max(0.0, min(due) - self.board.now())
+        return {"next_in_s": round(next_in_s, 1), "every_s": self.options.seconds("ping_primary_interval")}
+
+    def _outbox_record(self) -> dict[str, Any] | None:
+        counts = self._outbox_counts
+        if counts is None:
+            return None
+        oldest_ms = counts.oldest_put_at_ms
+        age_s = None if oldest_ms is None else max(0.0, time.time() - oldest_ms / 1000)
+        return {"waiting": counts.messages - counts.aside, "set_aside": counts.aside, "oldest_s": age_s}
 
     def _record(self) -> dict[str, Any]:
         """What operators are told of this client; bounded, as a record is small."""
@@ -143,6 +169,8 @@ class PairCore:
             "ill_count": len(status.ill),
             "diverted": status.diverted,
             "pings": status.pings,
+            "ping": self._pings(),
+            "outbox": self._outbox_record(),
             "halves": status.halves,
             "syphon": None
             if syphon is None

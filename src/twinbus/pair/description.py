@@ -20,6 +20,7 @@ from twinbus.model.duration import parse_duration_ms
 from twinbus.model.errors import BusError
 from twinbus.pair.half import Half, refuse_same
 from twinbus.pair.options import SendAvailabilityOptions
+from twinbus.pair.tags import Tag
 
 FILE_VARIABLE = "TWINBUS_PAIR"
 OPTION_PREFIX = "TWINBUS_PAIR_"
@@ -73,6 +74,7 @@ class PairDescription:
     options: SendAvailabilityOptions = field(default_factory=SendAvailabilityOptions)
     # Entities of replicated namespaces that are called otherwise in the secondary.
     entities: Mapping[str, str] = field(default_factory=dict)
+    tag: Tag = field(default_factory=Tag)  # What the copies of a message share.
 
     @classmethod
     def read(
@@ -113,14 +115,15 @@ class _Reading:
         self._problems: list[Problem] = []
 
     def pair(self) -> PairDescription:
-        self._check_keys((), self._document, (*ROLES, "options", "entities"))
+        self._check_keys((), self._document, (*ROLES, "options", "entities", "tag"))
         halves = [self._half(role) for role in ROLES]
         options = self._options()
         entities = self._entities()
+        tag = self._tag()
         if self._problems:
             raise DescriptionError(self._where, self._problems)
         assert options is not None
-        return PairDescription(halves[0], halves[1], options, entities)
+        return PairDescription(halves[0], halves[1], options, entities, tag)
 
     def _table(self, name: str) -> dict[str, Any]:
         found = self._document.get(name, {})
@@ -204,6 +207,13 @@ class _Reading:
             if not isinstance(other, str) or not other:
                 self._say(("entities", name), f"[entities] {name} must be the name that it has in the secondary")
         return entities
+
+    def _tag(self) -> Tag:
+        try:
+            return Tag.parse(self._document.get("tag", Tag()))
+        except (ValueError, AttributeError):
+            self._say(("tag",), "tag must be message_id, subject or property:NAME")
+            return Tag()
 
     # Options
 

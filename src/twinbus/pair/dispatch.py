@@ -8,7 +8,6 @@ dispatcher at a time works on an outbox: it holds a lease. The order is told by 
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import socket
 from collections.abc import Callable
@@ -16,13 +15,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from uuid import uuid4
 
+from twinbus.model.logged import EventLog
 from twinbus.pair.dispatch_lanes import Fate, Lanes, Lot, Outcome
 from twinbus.pair.dispatch_routes import Deliver
 from twinbus.pair.errors import OutboxError
 from twinbus.pair.outbox import Outbox
 from twinbus.pair.outbox_rows import Entry, Lease, Tables
 
-_log = logging.getLogger(__name__)
+_log = EventLog(__name__)
 
 MAX_IN_FLIGHT = 32
 LEASE_S = 10.0
@@ -88,7 +88,9 @@ class Dispatcher:
                     await self._turn(POLL_S)
                 except OutboxError as problem:
                     self.progress.problem = str(problem)
-                    _log.warning("the outbox %s: %s", self._outbox.where, problem)
+                    _log.warning(
+                        "outbox.waiting", "the outbox {outbox}: {error}", outbox=self._outbox.where, error=problem
+                    )
                     await asyncio.sleep(POLL_S)
         finally:
             await self._end()
@@ -147,7 +149,7 @@ class Dispatcher:
             else:
                 outcomes = await self._deliver(lot)
         except Exception as error:
-            _log.exception("sending to '%s' failed", lot.path)
+            _log.exception("outbox.failed", "sending to '{entity}' failed", entity=lot.path)
             outcomes = [Outcome(Fate.LATER, repr(error))] * len(lot.entries)
         settled = self._lanes.done(lot, outcomes, self._loop.time())
         noted = True
@@ -155,7 +157,12 @@ class Dispatcher:
             noted = await self._note(settled.sent, settled.refused)
         later = next((outcome.reason for outcome in outcomes if outcome.fate is Fate.LATER), None)
         if later is not None and later != self.progress.problem:
-            _log.warning("'%s' takes nothing from the outbox at present: %s", lot.path, later)
+            _log.warning(
+                "outbox.entity.waiting",
+                "'{entity}' takes nothing from the outbox at present: {error}",
+                entity=lot.path,
+                error=later,
+            )
         self.progress.problem = later
         self.progress.sent += len(settled.sent)
         self.progress.refused += len(settled.refused)
@@ -171,7 +178,12 @@ class Dispatcher:
                 return True
             except OutboxError as problem:
                 self.progress.problem = str(problem)
-                _log.warning("what was sent cannot be written down, again in %g s: %s", NOTE_AGAIN_S, problem)
+                _log.warning(
+                    "outbox.note.failed",
+                    "what was sent cannot be written down, again in {again_s:g} s: {error}",
+                    again_s=NOTE_AGAIN_S,
+                    error=problem,
+                )
             try:
                 await asyncio.sleep(NOTE_AGAIN_S)
             except asyncio.CancelledError:
@@ -181,7 +193,13 @@ class Dispatcher:
         for entry in lot.entries:
             reason = refused.get(entry.number)
             if reason is not None:
-                _log.error("message '%s' for '%s' is set aside: %s", entry.message_id, entry.path, reason)
+                _log.error(
+                    "outbox.set_aside",
+                    "message '{message_id}' for '{entity}' is set aside: {reason}",
+                    message_id=entry.message_id,
+                    entity=entry.path,
+                    reason=reason,
+                )
                 if self._on_refused is not None:
                     self._on_refused(entry, reason)
 

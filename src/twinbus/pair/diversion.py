@@ -12,6 +12,7 @@ from typing import NamedTuple
 from twinbus.client import messages
 from twinbus.client.diverting import divert
 from twinbus.client.errors import ClientError, is_local
+from twinbus.pair import tracing
 from twinbus.pair.backlog import Rotation
 from twinbus.pair.errors import BacklogError
 from twinbus.pair.failures import Failure, kind_of
@@ -60,7 +61,7 @@ class Diversion:
             async with asyncio.timeout(timeout_s or self._timeout_s):
                 while (queue := self._rotation.pick(preferred, tried)) is not None:
                     tried.append(queue)
-                    failed = await self._try(queue, left)
+                    failed = await self._try(queue, left, path)
                     self._tell(path, queue, [each for at, each in enumerate(left) if at not in failed])
                     if not failed:
                         self._rotation.worked(queue)
@@ -84,12 +85,16 @@ class Diversion:
         if taken and self._told is not None:
             self._told(Diverted(path, queue, [messages.read(payload).message_id or "" for payload in taken]))
 
-    async def _try(self, queue: str, payloads: Sequence[bytes]) -> dict[int, ClientError]:
-        try:
-            sender = await self._secondary.sender(queue)
-            await sender.send(payloads)
-        except ClientError as error:
-            return error.failed or dict.fromkeys(range(len(payloads)), error)
+    async def _try(self, queue: str, payloads: Sequence[bytes], path: str) -> dict[int, ClientError]:
+        at, count = self._secondary.address, len(payloads)
+        with tracing.span("send", queue, kind="CLIENT", at=at, count=count, payloads=payloads) as span:
+            span.say(diverted=True, destination=path)
+            try:
+                sender = await self._secondary.sender(queue)
+                await sender.send(payloads)
+            except ClientError as error:
+                span.fail(error)
+                return error.failed or dict.fromkeys(range(len(payloads)), error)
         return {}
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from twinbus.client.errors import ClientError
+from twinbus.client.errors import ClientError, is_local
 
 
 class Failure(Enum):
@@ -31,6 +31,7 @@ PRESETS: dict[str, frozenset[Failure]] = {
     "client-2013": frozenset({Failure.TIMEOUT, Failure.TRANSIENT, Failure.BUSY}),
 }
 
+DISABLED = "com.microsoft:entity-disabled"
 _BY_CONDITION = {
     "com.microsoft:server-busy": Failure.BUSY,
     "com.microsoft:timeout": Failure.TIMEOUT,
@@ -38,7 +39,7 @@ _BY_CONDITION = {
     "amqp:unauthorized-access": Failure.UNAUTHORIZED,
     "com.microsoft:auth-failed": Failure.UNAUTHORIZED,
     "amqp:resource-limit-exceeded": Failure.FULL,
-    "com.microsoft:entity-disabled": Failure.PERMANENT,
+    DISABLED: Failure.PERMANENT,
 }
 
 
@@ -48,3 +49,8 @@ def kind_of(error: ClientError) -> Failure:
     if known is not None:
         return known
     return Failure.TRANSIENT if error.transient else Failure.PERMANENT
+
+
+def is_refusal(error: ClientError) -> bool:
+    """Whether a message will never be taken where it is sent. A disabled entity takes it when somebody enables it."""
+    return kind_of(error) is Failure.PERMANENT and error.condition != DISABLED and not is_local(error)

@@ -61,6 +61,11 @@ class Half:
     def __repr__(self) -> str:
         return f"<{self.role} {self.target.host}:{self.target.port} {self.state.value}>"
 
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port."""
+        return self.target.host, self.target.port
+
     # Messages
 
     async def connection(self) -> Connection:
@@ -153,6 +158,12 @@ class Half:
                 await stack.aclose()
             except ClientError:
                 return
+
+
+async def answers(half: Half) -> None:
+    """Have a look, before messages are fetched in vain, for which there is a bill; a ClientError if nobody answers."""
+    async with half.fresh():
+        pass
 
 
 def refuse_same(first: ConnectionString, second: ConnectionString) -> None:

@@ -5,18 +5,16 @@ Their number is decided by whoever makes them first and stays, because a session
 
 from __future__ import annotations
 
-import logging
-
-from twinbus.client.atom import Administration, AtomError
+from twinbus.client.atom import Administration
 from twinbus.client.errors import ClientError
 from twinbus.model.entity import QueueDescription
+from twinbus.model.logged import EventLog
 from twinbus.pair import backlog, ordered
 from twinbus.pair.errors import PairingError
 from twinbus.pair.half import Half
+from twinbus.pair.pairing import create_or_find
 
-_log = logging.getLogger(__name__)
-
-CONFLICT = 409
+_log = EventLog(__name__)
 
 
 async def found(secondary: Half, primary: str) -> list[str]:
@@ -32,13 +30,14 @@ async def have(secondary: Half, primary: str, count: int) -> list[str]:
             there = await _there(administration, primary)
             if there and max(there) + 1 != count:
                 count = max(there) + 1
-                _log.warning("'%s' has %d ordered backlog queues already, and keeps that number", primary, count)
+                _log.warning(
+                    "backlog.count.kept",
+                    "'{pair}' has {count} ordered backlog queues already, and keeps that number",
+                    pair=primary,
+                    count=count,
+                )
             for index in set(range(count)) - there:
-                try:
-                    await administration.create(ordered.description(primary, index))
-                except AtomError as problem:
-                    if problem.status != CONFLICT:
-                        raise
+                await create_or_find(administration, ordered.description(primary, index))
     except ClientError as problem:
         raise PairingError(f"The ordered backlog queues of '{primary}' could not be made: {problem.text}") from problem
     return [ordered.path(primary, index) for index in range(count)]

@@ -7,7 +7,6 @@ without order is `pumping`'s business.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -17,13 +16,15 @@ from twinbus.client import ReceivedMessage, Receiver, WantedSession
 from twinbus.client.diverting import RestoreError, restore
 from twinbus.client.endpoint import to_its_end, within
 from twinbus.client.errors import ClientError, is_local
+from twinbus.model.logged import EventLog
 from twinbus.model.message import Outcome
+from twinbus.pair import tracing
 from twinbus.pair.dispatch_routes import TIMEOUT_S, send_within
-from twinbus.pair.failures import Failure, kind_of
-from twinbus.pair.half import Half
+from twinbus.pair.failures import Failure, is_refusal, kind_of
+from twinbus.pair.half import Half, answers
 from twinbus.pair.syphon import NOT_RETRYABLE
 
-_log = logging.getLogger(__name__)
+_log = EventLog(__name__)
 
 SESSIONS_AT_ONCE = 16  # Of one queue.
 LOT = 50
@@ -66,6 +67,7 @@ class OrderedPump:
         self.dead = 0
         self.doubled = 0
         self.problem: str | None = None
+        self._is_gone = False  # The primary, when it was last sent to.
 
     def start(self) -> None:
         """Begin."""
@@ -121,12 +123,17 @@ class OrderedPump:
             async with room:  # Waits for room before a session is asked for.
                 pass
             try:
+                if self._is_gone:
+                    await answers(self._primary)
+                    self._is_gone = False
                 receiver = await self._accept(queue, self._poll_s)
                 pause_s = self._pause_s
             except ClientError as problem:
                 if kind_of(problem) is Failure.TIMEOUT and not is_local(problem):
                     continue  # Nothing to do: the next long wait begins.
                 self.problem = f"{queue}: {problem.text}"
+                text = "the syphon of '{entity}' waits {pause_s:g} s: {error}"
+                _log.warning("syphon.paused", text, entity=queue, pause_s=pause_s, error=problem.text)
                 await self._pause(pause_s)
                 pause_s = min(pause_s * 2, PAUSE_MAX_S)
                 continue
@@ -187,6 +194,11 @@ class OrderedPump:
 
     async def _move(self, receiver: Receiver, received: ReceivedMessage) -> _Move:
         """One message: send, wait for the acknowledgement, complete."""
+        payloads = [received.payload]
+        with tracing.span("syphon", receiver.path, kind="CONSUMER", type_="process", payloads=payloads, root=True):
+            return await self._bring_home(receiver, received)
+
+    async def _bring_home(self, receiver: Receiver, received: ReceivedMessage) -> _Move:
         try:
             restored = restore(received.payload)
         except RestoreError as problem:
@@ -194,11 +206,13 @@ class OrderedPump:
         try:
             await send_within(self._primary, restored.path, [restored.payload])
         except ClientError as problem:
-            if kind_of(problem) is Failure.PERMANENT and not is_local(problem):
+            if is_refusal(problem):
                 words = f"'{restored.path}' refuses the message: {problem}"
                 return await self._bury(receiver, received, NOT_RETRYABLE, words)
             self.problem = f"{restored.path}: {problem.text}"
+            self._is_gone |= is_local(problem)
             return _Move.GONE if is_local(problem) else _Move.BLOCKED
+        self._is_gone = False
         self.moved[restored.path] += 1
         self.problem = None
         try:

@@ -6,20 +6,25 @@ is told in `backlog`.
 
 from __future__ import annotations
 
-import logging
+import asyncio
 from dataclasses import dataclass, field
 
 from twinbus.client.atom import Administration, AtomError
+from twinbus.client.descriptions import Description
 from twinbus.client.errors import ClientError
 from twinbus.model.entity import QueueDescription
+from twinbus.model.logged import EventLog
 from twinbus.pair import backlog
 from twinbus.pair.errors import PairingError
 from twinbus.pair.failures import Failure, kind_of
 from twinbus.pair.half import Half
 
-_log = logging.getLogger(__name__)
+_log = EventLog(__name__)
 
-CONFLICT = 409
+NOT_FOUND, CONFLICT = 404, 409
+# A queue that another client is making exists and is not there, for as long as that takes.
+MAKING_S = 0.05
+MAKING_TRIES = 8
 
 
 @dataclass(slots=True)
@@ -57,10 +62,20 @@ async def pair(primary: Half, secondary: Half, count: int, name: str | None = No
         why = next(iter(paired.missing.values()), "none was found")
         raise PairingError(f"There is no backlog queue for '{name}': {why}")
     for queue, found in paired.differing.items():
-        _log.warning("backlog queue '%s' is not as documented: %s", queue, "; ".join(found))
+        _log.warning(
+            "backlog.differs",
+            "backlog queue '{entity}' is not as documented: {reason}",
+            entity=queue,
+            reason="; ".join(found),
+        )
     for queue, stuck in paired.surplus.items():
         if stuck:
-            _log.warning("'%s' is not used, and %d messages are stuck in it", queue, stuck)
+            _log.warning(
+                "backlog.stuck",
+                "'{entity}' is not used, and {messages} messages are stuck in it",
+                entity=queue,
+                messages=stuck,
+            )
     return paired
 
 
@@ -83,18 +98,40 @@ async def _create(administration: Administration, paired: Paired, index: int) ->
     """One that is missing. Another client may make it at the same time; what it made will do."""
     path = backlog.path(paired.primary, index)
     try:
-        await administration.create(backlog.description(paired.primary, index))
-        paired.created.append(path)
+        existing = await create_or_find(administration, backlog.description(paired.primary, index))
     except AtomError as problem:
-        if problem.status != CONFLICT:
-            if kind_of(problem) is Failure.UNAUTHORIZED:
-                raise
-            paired.missing[path] = problem.text
-            return
-        existing = (await administration.entity(path)).description
-        if not isinstance(existing, QueueDescription):
-            paired.missing[path] = "there is a topic of that name"
-            return
-        if found := backlog.differences(existing):
-            paired.differing[path] = found
+        if kind_of(problem) is Failure.UNAUTHORIZED:
+            raise
+        paired.missing[path] = problem.text
+        return
+    if existing is None:
+        paired.created.append(path)
+    elif not isinstance(existing, QueueDescription):
+        paired.missing[path] = "there is a topic of that name"
+        return
+    elif found := backlog.differences(existing):
+        paired.differing[path] = found
     paired.queues.append(path)
+
+
+async def create_or_find(administration: Administration, description: QueueDescription) -> Description | None:
+    """Make a queue; what is there under its name, if another client was first, or None if it is ours.
+
+    The other one may still be at it, or fail, so that it is asked for, and tried, again.
+    """
+    pause_s = MAKING_S
+    for left in reversed(range(MAKING_TRIES)):
+        try:
+            await administration.create(description)
+            return None
+        except AtomError as problem:
+            if problem.status != CONFLICT:
+                raise
+        try:
+            return (await administration.entity(description.name)).description
+        except AtomError as problem:
+            if problem.status != NOT_FOUND or not left:
+                raise
+        await asyncio.sleep(pause_s)
+        pause_s *= 2
+    raise AssertionError("the last try returns or raises")

@@ -7,15 +7,15 @@ are known (`model.partition`); elsewhere an entity is healthy or not as a whole.
 from __future__ import annotations
 
 import asyncio
-import logging
 
 from twinbus.client.atom import AtomError
 from twinbus.client.errors import ClientError
 from twinbus.model.entity import QueueDescription
+from twinbus.model.logged import EventLog
 from twinbus.model.topic import TopicDescription
 from twinbus.pair.half import Half
 
-_log = logging.getLogger(__name__)
+_log = EventLog(__name__)
 
 AGAIN_S = 30.0
 AGAIN_MAX_S = 600.0
@@ -55,10 +55,20 @@ class Partitions:
                     found = (await administration.entity(path)).description
         except AtomError as refusal:
             # Without the Manage right it stays unknown; an entity that is not there may come to be.
-            _log.debug("whether '%s' is partitioned is not known: %s", path, refusal.text)
+            _log.debug(
+                "partitions.unknown",
+                "whether '{entity}' is partitioned is not known: {error}",
+                entity=path,
+                error=refusal.text,
+            )
             return refusal.status in (401, 403)
         except (ClientError, TimeoutError, OSError) as problem:
-            _log.debug("whether '%s' is partitioned is not known yet: %s", path, problem)
+            _log.debug(
+                "partitions.unknown",
+                "whether '{entity}' is partitioned is not known yet: {error}",
+                entity=path,
+                error=problem,
+            )
             return False
         if isinstance(found, QueueDescription | TopicDescription) and found.partitioned:
             if found.requires_duplicate_detection:

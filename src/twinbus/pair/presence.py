@@ -7,10 +7,9 @@ and a namespace that does not offer it is left in peace.
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,9 +18,10 @@ from uuid import uuid4
 from twinbus.client import upkeep
 from twinbus.client.atom import AtomError
 from twinbus.client.errors import ClientError
+from twinbus.model.logged import EventLog
 from twinbus.pair.half import Half
 
-_log = logging.getLogger(__name__)
+_log = EventLog(__name__)
 
 RENEW_S = 30.0
 TTL_S = 90
@@ -39,6 +39,8 @@ class Presence:
     pair: str  # The primary's name, by which the backlog queues go.
     halves: tuple[Half, Half]
     state: Callable[[], dict[str, Any]]
+    renew_s: float = RENEW_S
+    prepare: Callable[[], Awaitable[None]] | None = None  # Looks at what `state` cannot wait for.
     record: str = field(default_factory=lambda: uuid4().hex)
     _woken: dict[str, asyncio.Event] = field(default_factory=dict)  # By role.
     _told: set[str] = field(default_factory=set)  # Roles of the namespaces that may have a record.
@@ -60,7 +62,7 @@ class Presence:
                 await asyncio.sleep(SELDOM_S)
                 continue
             with suppress(TimeoutError):
-                async with asyncio.timeout(RENEW_S):
+                async with asyncio.timeout(self.renew_s):
                     await woken.wait()
                     await asyncio.sleep(CALM_S)
 
@@ -68,16 +70,20 @@ class Presence:
         """One attempt; whether another one makes sense soon."""
         try:
             async with asyncio.timeout(ATTEMPT_S):
+                if self.prepare is not None:
+                    await self.prepare()
                 if not await half.is_twinbus():
                     return False
                 async with await half.administer() as administration:
                     self._told.add(half.role)  # Even if the answer is lost there may be a record.
                     await upkeep.put_client(administration, self.record, self.document())
         except AtomError as refusal:
-            _log.debug("the %s takes no status record: %s", half.role, refusal.text)
+            _log.debug(
+                "presence.failed", "the {half} takes no status record: {error}", half=half.role, error=refusal.text
+            )
             return refusal.status >= 500
         except (ClientError, TimeoutError, OSError) as problem:
-            _log.debug("the %s got no status record: %s", half.role, problem)
+            _log.debug("presence.failed", "the {half} got no status record: {error}", half=half.role, error=problem)
             return True
         return True
 

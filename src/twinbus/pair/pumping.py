@@ -6,20 +6,20 @@ Idle, it makes one long receive after the other; when the primary fails again it
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 
 from twinbus.client import ReceivedMessage, Receiver
 from twinbus.client.errors import ClientError
+from twinbus.model.logged import EventLog
 from twinbus.pair import syphon
-from twinbus.pair.half import Half
+from twinbus.pair.half import Half, answers
 
-_log = logging.getLogger(__name__)
+_log = EventLog(__name__)
 
-BLOCKED_S = 5.0  # How long a destination that takes nothing is passed over before it is tried again.
-PAUSE_MAX_S = 30.0
+BLOCKED_S = 5.0  # How long a destination that takes nothing is passed over at first, before it is tried again.
+PAUSE_MAX_S = 30.0  # Shorter than a lock of a backlog queue.
 
 
 class Pump:
@@ -42,6 +42,7 @@ class Pump:
         self._poll_s = poll_s
         self._pause_s = pause_s
         self._healed = asyncio.Event()
+        self._is_gone = False  # The primary, when it was last sent to.
         self._tasks: list[asyncio.Task[None]] = []
         self.moved: Counter[str] = Counter()
         self.dead = 0
@@ -71,17 +72,27 @@ class Pump:
     async def _run(self, queue: str) -> None:
         pause_s = self._pause_s
         while True:
+            before = self.moved.total()
             try:
+                if self._is_gone:
+                    await answers(self._primary)
+                    self._is_gone = False
                 receiver = await self._secondary.receiver(queue)
                 try:
                     await self._drain(queue, receiver)
                 finally:
                     with suppress(ClientError):
                         await receiver.close()
-                pause_s = self._pause_s
             except ClientError as problem:
+                pause_s = self._pause_s if self.moved.total() > before else pause_s
                 self.problem = f"{queue}: {problem.text}"
-                _log.warning("the syphon of '%s' waits %g s: %s", queue, pause_s, problem.text)
+                _log.warning(
+                    "syphon.paused",
+                    "the syphon of '{entity}' waits {pause_s:g} s: {error}",
+                    entity=queue,
+                    pause_s=pause_s,
+                    error=problem.text,
+                )
                 await self._pause(pause_s)
                 pause_s = min(pause_s * 2, PAUSE_MAX_S)
 
@@ -94,7 +105,8 @@ class Pump:
     async def _drain(self, queue: str, receiver: Receiver) -> None:
         """Step after step on one link, until the primary fails."""
         loop = asyncio.get_running_loop()
-        blocked: dict[str, float] = {}  # Destinations that are passed over, and until when.
+        blocked: dict[str, float] = {}  # Destinations that are passed over, and until when,
+        pauses: dict[str, float] = {}  # and for how long.
         held: dict[str, list[ReceivedMessage]] = {}
         while True:
             now = loop.time()
@@ -109,9 +121,15 @@ class Pump:
                 held.setdefault(path, []).extend(waiting)
             for path, error in moved.blocked.items():
                 self.problem = f"{path}: {error.text}"
-                blocked[path] = loop.time() + BLOCKED_S
-                _log.warning("'%s' takes nothing at present: %s", path, error.text)
+                pauses[path] = min(pauses.get(path, BLOCKED_S / 2) * 2, PAUSE_MAX_S)
+                blocked[path] = loop.time() + pauses[path]
+                _log.warning(
+                    "syphon.blocked", "'{entity}' takes nothing at present: {error}", entity=path, error=error.text
+                )
+            for path in moved.moved:
+                pauses.pop(path, None)
             if moved.primary_gone:
+                self._is_gone = True
                 raise next(iter(moved.blocked.values()))
             if moved.moved:
                 self.problem = None

@@ -7,14 +7,14 @@ namespace's own receiver is in a `receiving_lane`, held copies are looked after 
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
 
 from azure.servicebus import ServiceBusReceivedMessage
 
-from twinbus.pair import receiving_sdk, sdk
+from twinbus.model.logged import EventLog
+from twinbus.pair import receiving_sdk, sdk, tracing
 from twinbus.pair.errors import LedgerError
 from twinbus.pair.failures import Failure
 from twinbus.pair.ledger import Copy, Decision, Key, State
@@ -23,7 +23,7 @@ from twinbus.pair.ledger_storage import Claim
 from twinbus.pair.receiving_holding import Arrival, Holding
 from twinbus.pair.receiving_lane import Lane
 
-_log = logging.getLogger(__name__)
+_log = EventLog(__name__)
 
 WAIT_S = 60.0  # The SDK's own, where neither the call nor the receiver says.
 LONG_S = 3600.0
@@ -210,7 +210,12 @@ class ReplicatedReceiver:
                     await arrival.lane.call(lambda r: r.complete_message(arrival.message))
             except Exception as error:
                 # It comes again, and is settled then.
-                _log.info("a second copy from %s could not be settled: %s", arrival.lane.namespace, error)
+                _log.info(
+                    "receive.unsettled",
+                    "a second copy from {namespace} could not be settled: {error}",
+                    namespace=arrival.lane.namespace,
+                    error=error,
+                )
 
         task = asyncio.get_running_loop().create_task(settle())
         self._tasks.add(task)
@@ -218,11 +223,13 @@ class ReplicatedReceiver:
 
     # Settling
 
+    @tracing.settles("complete")
     async def complete_message(self, message: ServiceBusReceivedMessage) -> None:
         """The work is done: marked in the ledger first, then told to the broker."""
         await self._mark(message, State.DONE)
         await self._settle(message, lambda receiver: receiver.complete_message(message))
 
+    @tracing.settles("dead_letter")
     async def dead_letter_message(
         self, message: ServiceBusReceivedMessage, reason: str | None = None, error_description: str | None = None
     ) -> None:
@@ -236,10 +243,12 @@ class ReplicatedReceiver:
         if await self._settle(message, lambda r: r.dead_letter_message(message, reason, error_description)) and handed:
             self._again.pop(handed[1], None)
 
+    @tracing.settles("abandon")
     async def abandon_message(self, message: ServiceBusReceivedMessage) -> None:
         """Give it back; the same copy is handed out again."""
         await self._settle(message, lambda receiver: receiver.abandon_message(message))
 
+    @tracing.settles("defer")
     async def defer_message(self, message: ServiceBusReceivedMessage) -> None:
         """Put it aside under its number; its other copies are not needed any more."""
         if await self._settle(message, lambda receiver: receiver.defer_message(message)):
@@ -272,7 +281,12 @@ class ReplicatedReceiver:
             ):
                 raise
             self.counts["settled_later"] += 1
-            _log.info("a message from %s could not be settled, and comes again: %s", lane.namespace, error)
+            _log.info(
+                "receive.unsettled",
+                "a message from {namespace} could not be settled, and comes again: {error}",
+                namespace=lane.namespace,
+                error=error,
+            )
             return False
         return True
 

@@ -6,11 +6,11 @@ Decisions are made by `ledger`; what is done with a copy afterwards is told in `
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import deque
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from twinbus.model.logged import EventLog
 from twinbus.pair import receiving_sdk
 from twinbus.pair.errors import LedgerError
 from twinbus.pair.ledger import Copy, Decision, Key
@@ -18,7 +18,7 @@ from twinbus.pair.ledger_keeping import LedgerCore
 from twinbus.pair.ledger_storage import Claim
 from twinbus.pair.receiving_lane import Lane
 
-_log = logging.getLogger(__name__)
+_log = EventLog(__name__)
 
 LOOK_S = 1.0  # How often the ledger is asked about marks that were made elsewhere.
 HELD_MAX = 2000
@@ -114,7 +114,9 @@ class Holding:
         try:
             answers = await asyncio.gather(*(asyncio.wrap_future(future) for future in self._ledger.claim(claims)))
         except LedgerError as error:
-            _log.warning("held copies wait, because the ledger cannot be asked: %s", error)
+            _log.warning(
+                "ledger.unavailable", "held copies wait, because the ledger cannot be asked: {error}", error=error
+            )
             self._held.extend(held)
             return
         for arrival, answer in zip(held, answers, strict=True):
@@ -137,7 +139,12 @@ class Holding:
             try:
                 await arrival.lane.call(lambda receiver, a=arrival: receiving_sdk.renew(receiver, a.message))  # type: ignore[misc]
             except Exception as error:
-                _log.info("the lock of a held copy from %s is lost: %s", arrival.lane.namespace, error)
+                _log.info(
+                    "lock.lost",
+                    "the lock of a held copy from {namespace} is lost: {error}",
+                    namespace=arrival.lane.namespace,
+                    error=error,
+                )
                 if arrival in self._held:
                     self._held.remove(arrival)  # It comes again.
                 continue

@@ -7,16 +7,16 @@ nothing, and rests after a failure. What is done with messages is told in `recei
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any, TypeVar
 from weakref import WeakSet
 
+from twinbus.model.logged import EventLog
 from twinbus.pair import receiving_sdk
 
-_log = logging.getLogger(__name__)
+_log = EventLog(__name__)
 
 TURN_S = 0.5
 REST_S = 0.5
@@ -86,7 +86,9 @@ class Lane:
             self.problem = error
             self._rest_until = loop.time() + self._rest_s
             self._rest_s = min(self._rest_s * 2, REST_MAX_S)
-            _log.info("receiving from %s failed: %s", self.namespace, error)
+            _log.info(
+                "receive.failed", "receiving from {namespace} failed: {error}", namespace=self.namespace, error=error
+            )
             if self._renews:
                 await self._discard()
         else:

@@ -120,6 +120,7 @@ class ReplicatedClient:
             for half in halves
         )
         given: dict[str, Any] = {"entities": pair.entities, "failure_preset": pair.options.failure_preset}
+        given |= {} if pair.tag == Tag() else {"tag": pair.tag}
         if pair.primary.name and pair.secondary.name:
             given["names"] = (pair.primary.name, pair.secondary.name)
         return cls(first, second, mode=mode, **{**given, **kwargs})

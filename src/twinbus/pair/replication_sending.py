@@ -7,20 +7,20 @@ namespace is the active one by `replication`.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, NoReturn
 from uuid import uuid4
 
 from azure.servicebus import ServiceBusMessageBatch
 
+from twinbus.model.logged import EventLog
 from twinbus.pair import receiving_sdk, replication_sdk, sdk
 from twinbus.pair.errors import NotReplicatedError
 from twinbus.pair.failures import Failure
 from twinbus.pair.replication import Mode, Roles
 from twinbus.pair.tags import Kind, Tag
 
-_log = logging.getLogger(__name__)
+_log = EventLog(__name__)
 
 
 class Sent(NamedTuple):
@@ -84,7 +84,13 @@ class ReplicatedSender:
                 if isinstance(answer, asyncio.CancelledError):
                     raise answer
                 name = self._copied.names[namespace]
-                _log.warning("%s: %s did not take its copy: %s", self.path, name, answer)
+                _log.warning(
+                    "replication.copy.failed",
+                    "{entity}: {namespace} did not take its copy: {error}",
+                    entity=self.path,
+                    namespace=name,
+                    error=answer,
+                )
         return tuple(number for number, answer in enumerate(answers) if not isinstance(answer, BaseException))
 
     async def _send_to_one(self, send: Callable[[int], Any]) -> int:
@@ -105,7 +111,13 @@ class ReplicatedSender:
             self._fail(first, error)
         if roles.sent_to_backup(self.path, backup):
             name = self._copied.names[backup]
-            _log.warning("%s: %s is the active namespace now: %s", self.path, name, first)
+            _log.warning(
+                "replication.active.changed",
+                "{entity}: {namespace} is the active namespace now: {error}",
+                entity=self.path,
+                namespace=name,
+                error=first,
+            )
             if self._copied.on_swap is not None:
                 self._copied.on_swap(self.path, name)
         return backup

@@ -7,13 +7,14 @@ steps out; where a message goes is decided here, by asking the board.
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Generator
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 from uuid import uuid4
 
 from azure.servicebus import ServiceBusMessageBatch
 
 from twinbus.model.partition import fragment_of
-from twinbus.pair import outbox_rows, outbox_sending, sdk
+from twinbus.pair import outbox_rows, outbox_sending, sdk, tracing
 from twinbus.pair.board import Board, Scope
 from twinbus.pair.companion import Companion
 from twinbus.pair.errors import BacklogError, NotWhileDivertedError, RefusedError
@@ -81,6 +82,17 @@ class PairedSending:
         self._queue: str | None = None  # The backlog queue that this sender uses.
         self._batch_limit = 0
 
+    def traced(self, message: sdk.Sendable) -> AbstractContextManager[tracing.Span]:
+        """A span around a send, wherever the messages will go."""
+        several = isinstance(message, list | tuple | ServiceBusMessageBatch)
+        return tracing.span(
+            "send",
+            self._path,
+            count=len(message) if isinstance(message, list | tuple | ServiceBusMessageBatch) else None,
+            message_id=None if several else sdk.id_of(message),
+            at=self._pairing.companion.primary.address,
+        )
+
     def goes_straight(self, message: sdk.Sendable) -> bool:
         """Whether a send needs no steps: nothing is ill, and the message can be looked at again should it fail."""
         return (
@@ -141,7 +153,9 @@ class PairedSending:
         except BacklogError:
             if beside is None or not beside.has_outbox:
                 raise
+            tracing.current().say(outbox=True)
             return (yield Beside(lambda: beside.keep(payloads)))
+        tracing.current().say(diverted=True, backlog_queue=self._queue or "")
         return None
 
     def create_message_batch(self, max_size_in_bytes: int | None) -> Steps:

@@ -48,6 +48,11 @@ class StandaloneSyphon:
         self._announcing: asyncio.Task[None] | None = None
         self._drained = Progress()
 
+    @property
+    def pumps(self) -> list[Pump | OrderedPump]:
+        """What moves messages, once it has begun."""
+        return [pump for pump in (self._pump, self._ordered) if pump is not None]
+
     async def __aenter__(self) -> StandaloneSyphon:
         return self
 

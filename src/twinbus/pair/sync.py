@@ -11,7 +11,7 @@ from typing import Any
 
 from azure.servicebus import ServiceBusClient, ServiceBusMessageBatch, ServiceBusReceiver, ServiceBusSender
 
-from twinbus.pair import sdk
+from twinbus.pair import sdk, tracing
 from twinbus.pair.core import PairStatus
 from twinbus.pair.errors import PairingError
 from twinbus.pair.ledger_keeping import LedgerCore
@@ -152,6 +152,13 @@ class PairedSender:
 
         What only the outbox has, if the client has one, is queued locally, and that is what is returned.
         """
+        if not tracing.is_on():
+            return self._send(message, timeout, kwargs)
+        with self._sending.traced(message) as span:
+            span.say(diverted=False)
+            return self._send(message, timeout, kwargs)
+
+    def _send(self, message: Any, timeout: float | None, kwargs: dict[str, Any]) -> Queued | None:
         sending = self._sending
         failed = None
         if sending.goes_straight(message) and self._client.is_paired:

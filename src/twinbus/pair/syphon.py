@@ -17,7 +17,8 @@ from twinbus.client.diverting import Restored, RestoreError, restore
 from twinbus.client.endpoint import to_its_end
 from twinbus.client.errors import ClientError, is_local
 from twinbus.model.message import Outcome
-from twinbus.pair.failures import Failure, kind_of
+from twinbus.pair import tracing
+from twinbus.pair.failures import is_refusal
 from twinbus.pair.half import Half
 
 NOT_RETRYABLE = "NotRetryable"
@@ -48,8 +49,19 @@ async def step(receiver: Receiver, primary: Half, *, limit: int, wait_s: float, 
     lot = await receiver.receive(limit, wait_s)
     result.received = len(lot)
     if lot:
-        await to_its_end(_move(receiver, primary, lot, set(blocked), result))
+        await to_its_end(_traced(receiver, primary, lot, set(blocked), result))
     return result
+
+
+async def _traced(
+    receiver: Receiver, primary: Half, lot: list[ReceivedMessage], blocked: set[str], result: Moved
+) -> None:
+    payloads = (received.payload for received in lot)
+    with tracing.span(
+        "syphon", receiver.path, kind="CONSUMER", type_="process", count=len(lot), payloads=payloads, root=True
+    ) as span:
+        await _move(receiver, primary, lot, blocked, result)
+        span.say(moved=result.moved.total(), dead=result.dead, blocked=len(result.blocked))
 
 
 async def _move(
@@ -82,11 +94,15 @@ async def give_back(receiver: Receiver, held: dict[str, list[ReceivedMessage]]) 
 
 async def _send(receiver: Receiver, primary: Half, path: str, items: list[Item], result: Moved) -> None:
     failed: dict[int, ClientError] = {}
-    try:
-        sender = await primary.sender(path)
-        await sender.send([restored.payload for _, restored in items])
-    except ClientError as error:
-        failed = error.failed or dict.fromkeys(range(len(items)), error)
+    payloads = [restored.payload for _, restored in items]
+    with tracing.span("send", path, kind="CLIENT", at=primary.address, count=len(items), payloads=payloads) as span:
+        span.say(syphon=True)
+        try:
+            sender = await primary.sender(path)
+            await sender.send(payloads)
+        except ClientError as error:
+            span.fail(error)
+            failed = error.failed or dict.fromkeys(range(len(items)), error)
     sent = [received for position, (received, _) in enumerate(items) if position not in failed]
     if sent:
         result.moved[path] += len(sent)
@@ -96,7 +112,7 @@ async def _send(receiver: Receiver, primary: Half, path: str, items: list[Item],
             result.doubled += len(error.failed) or len(sent)
     for position, problem in failed.items():
         received = items[position][0]
-        if kind_of(problem) is Failure.PERMANENT and not is_local(problem):
+        if is_refusal(problem):
             await _bury(receiver, [received], NOT_RETRYABLE, f"'{path}' refuses the message: {problem}", result)
         else:
             result.held.setdefault(path, []).append(received)

@@ -8,16 +8,23 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
+from twinbus.pair.health import State
+
 if TYPE_CHECKING:
     from twinbus.pair.board import Change
 
-EVENT = "twinbus.pair.state_changed"
+# What a change is called, by the state that it leads to.
+EVENTS = {
+    State.SUSPECT: "pair.suspected",
+    State.FAILED_OVER: "pair.failover.engaged",
+    State.HEALTHY: "pair.failover.ended",
+    State.REFUSED: "pair.refused",
+}
 
 
 def document(change: Change) -> dict[str, Any]:
     """A change in values that JSON has."""
     told: dict[str, Any] = {
-        "event": EVENT,
         "entity": change.scope.path,
         "before": change.before.value,
         "after": change.after.value,
@@ -36,4 +43,4 @@ def add_span_event(change: Change) -> None:
     span = trace.get_current_span()
     if span.is_recording():
         told = document(change)
-        span.add_event(told.pop("event"), {f"twinbus.{key}": value for key, value in told.items()})
+        span.add_event(f"twinbus.{EVENTS[change.after]}", {f"twinbus.{key}": value for key, value in told.items()})

@@ -5,9 +5,9 @@ Choosing among listeners is `listeners`' business; what a token is worth is `rig
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 
+from twinbus.model.logged import EventLog
 from twinbus.relay.commands import CommandError, RenewToken, Response
 from twinbus.relay.exchange import Exchange
 from twinbus.relay.framing import Close, Opcode, Piece
@@ -16,7 +16,7 @@ from twinbus.relay.limits import Limits
 from twinbus.relay.socket import Ended, Socket
 from twinbus.wire.access import Grant
 
-log = logging.getLogger("twinbus.relay")
+log = EventLog("twinbus.relay")
 
 
 class Channel:
@@ -58,7 +58,7 @@ class Channel:
         try:
             heard = self._hearing.hear(piece)
         except CommandError as error:
-            log.info("a listener was given up: %s", error)
+            log.info("relay.listener.given_up", "a listener was given up: {reason}", reason=error)
             self.socket.close(Close.POLICY, str(error))
             self._ended(Ended(False))
             return
@@ -82,7 +82,7 @@ class Channel:
         try:
             self.grant = self._renew(token)
         except Exception as error:
-            log.info("a listener's new token was refused: %s", error)
+            log.info("relay.token.refused", "a listener's new token was refused: {reason}", reason=error)
             self.socket.close(Close.POLICY, "The new token was refused.")
             return
         self.on_renewed()
@@ -113,7 +113,7 @@ class RequestRendezvous:
             if isinstance(heard, RenewToken):
                 raise CommandError("A token is renewed on the control channel.")
         except CommandError as error:
-            log.info("a listener's rendezvous was given up: %s", error)
+            log.info("relay.rendezvous.given_up", "a listener's rendezvous was given up: {reason}", reason=error)
             self._socket.close(Close.POLICY, str(error))
             self._exchange.lost()
             return

@@ -6,7 +6,6 @@ Decides who is let in and what is told to whom; requests are carried by `request
 from __future__ import annotations
 
 import asyncio
-import logging
 import secrets
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -18,6 +17,7 @@ from twinbus.entities.hosting import Hosting
 from twinbus.entities.hybrid import HybridConnection
 from twinbus.entities.namespace import Namespace
 from twinbus.model.clock import Clock
+from twinbus.model.logged import EventLog
 from twinbus.model.message import Origin
 from twinbus.model.security import Rights
 from twinbus.relay import commands, headers
@@ -35,7 +35,7 @@ from twinbus.wire.access import Grant, renewed
 PATH = r"/$hc/{path:[\s\S]*}"
 ORIGIN = Origin("http", "relay")
 
-log = logging.getLogger("twinbus.relay")
+log = EventLog("twinbus.relay")
 
 
 class RelayDoor:
@@ -349,7 +349,15 @@ class RelayDoor:
 
     def _refusal(self, request: web.Request, refused: RefusedError, number: str) -> web.Response:
         path = ascii(request.rel_url.path[:300])
-        log.info("%s of %s refused: %d: %s (TrackingId:%s)", request.method, path, refused.status, refused.text, number)
+        log.info(
+            "auth.refused" if refused.status in (401, 403) else "relay.refused",
+            "{method} of {entity} refused: {status}: {reason} (TrackingId:{tracking_id})",
+            entity=path,
+            method=request.method,
+            status=refused.status,
+            reason=refused.text,
+            tracking_id=number,
+        )
         reason = " ".join(refused.text.split())[:200]
         reason = reason if reason.isascii() and reason.isprintable() else ""
         response = web.Response(

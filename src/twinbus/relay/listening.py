@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import ssl
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -17,6 +16,7 @@ from typing import Any, Self
 
 import aiohttp
 
+from twinbus.model.logged import EventLog
 from twinbus.relay import commands
 from twinbus.relay.endpoint import RelayEndpoint, check_pair
 from twinbus.relay.messages import Handler, RelayedRequest, RelayedResponse, whole
@@ -30,7 +30,7 @@ FAILED = RelayedResponse(500, b"The service failed.\n", [("Content-Type", "text/
 
 SocketHandler = Callable[[aiohttp.ClientWebSocketResponse, Mapping[str, str]], Awaitable[None]]
 
-log = logging.getLogger("twinbus.relay.listener")
+log = EventLog("twinbus.relay.listener")
 
 
 class RelayListener:
@@ -117,11 +117,23 @@ class RelayListener:
                     self._channels[number] = socket
                     self._listening[number].set()
                     await self._serve(number, _Control(socket))
-                    log.info("the relay at %s ended the control channel: %s", endpoint.host, socket.close_code)
+                    log.info(
+                        "relay.channel.ended",
+                        "the relay at {host} ended the control channel: {code}",
+                        host=endpoint.host,
+                        code=socket.close_code,
+                    )
             except (aiohttp.ClientError, TimeoutError, OSError) as problem:
-                log.info("the relay at %s cannot be listened at: %s", endpoint.host, problem)
+                log.info(
+                    "relay.unreachable",
+                    "the relay at {host} cannot be listened at: {error}",
+                    host=endpoint.host,
+                    error=problem,
+                )
             except ValueError:
-                log.exception("the relay at %s said what is not understood", endpoint.host)
+                log.exception(
+                    "relay.not_understood", "the relay at {host} said what is not understood", host=endpoint.host
+                )
             finally:
                 self._listening[number].clear()
 
@@ -154,7 +166,7 @@ class RelayListener:
             try:
                 short = await outgoing.short_body()
             except Exception:  # Nothing has left yet.
-                log.exception("a handler failed")
+                log.exception("relay.handler.failed", "a handler failed")
                 await outgoing.close()
                 outgoing, short = Outgoing(FAILED), FAILED.body
             if short is not None:
@@ -163,9 +175,9 @@ class RelayListener:
             async with opened(told["address"], self._tls) as rendezvous:
                 await rendezvous.respond(told["id"], outgoing)
         except (*RENDEZVOUS_ERRORS, aiohttp.ClientError) as problem:
-            log.info("a response could not be given: %s", problem)
+            log.info("relay.response.failed", "a response could not be given: {error}", error=problem)
         except Exception:
-            log.exception("a handler failed while its response was under way")
+            log.exception("relay.handler.failed", "a handler failed while its response was under way")
         finally:
             await outgoing.close()
 
@@ -179,9 +191,9 @@ class RelayListener:
                 finally:
                     await outgoing.close()
         except RENDEZVOUS_ERRORS as problem:
-            log.info("a request could not be fetched or answered: %s", problem)
+            log.info("relay.response.failed", "a request could not be fetched or answered: {error}", error=problem)
         except Exception:
-            log.exception("a handler failed while its response was under way")
+            log.exception("relay.handler.failed", "a handler failed while its response was under way")
 
     async def _handle(
         self, number: int, told: dict[str, Any], content: AsyncIterator[bytes], size: int | None
@@ -196,7 +208,7 @@ class RelayListener:
         except SenderLostError:
             raise
         except Exception:
-            log.exception("a handler failed")
+            log.exception("relay.handler.failed", "a handler failed")
             return Outgoing(FAILED)
 
     # Sockets
@@ -213,9 +225,9 @@ class RelayListener:
                 await self._on_socket(socket, headers)
         except aiohttp.WSServerHandshakeError as refused:
             if refused.status != 410:  # So a rejection is confirmed.
-                log.info("a socket could not be had: %s", refused)
+                log.info("relay.socket.refused", "a socket could not be had: {error}", error=refused)
         except (aiohttp.ClientError, ConnectionError) as problem:
-            log.info("a socket broke off: %s", problem)
+            log.info("relay.socket.broken", "a socket broke off: {error}", error=problem)
 
 
 class _Control:

@@ -6,7 +6,6 @@ Each is made into the handler that a `RelayListener` takes.
 from __future__ import annotations
 
 import asyncio
-import logging
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
 from contextlib import asynccontextmanager, suppress
@@ -18,6 +17,7 @@ from urllib.parse import unquote
 import aiohttp
 from aiohttp import web
 
+from twinbus.model.logged import EventLog
 from twinbus.relay.headers import HOP_BY_HOP
 from twinbus.relay.listening import SocketHandler
 from twinbus.relay.messages import Handler, RelayedRequest, RelayedResponse
@@ -28,7 +28,7 @@ AsgiApp = Callable[[Event, Callable[[], Awaitable[Event]], Callable[[Event], Awa
 CHUNK_BYTES = 64 * 1024
 CONNECT_S = 30.0
 
-log = logging.getLogger("twinbus.relay.listener")
+log = EventLog("twinbus.relay.listener")
 
 
 def asgi(app: AsgiApp) -> Handler:
@@ -80,7 +80,7 @@ class _Run:
         except Exception as problem:
             self._problem = problem
             if self._has_told_all:
-                log.exception("an application failed after its response")
+                log.exception("relay.handler.failed", "an application failed after its response")
         if not self._has_told_all:
             await self._told.put(None)
 

@@ -6,7 +6,6 @@ It knows commands only as things with an error; what they do is the store's busi
 from __future__ import annotations
 
 import functools
-import logging
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -14,8 +13,9 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from twinbus.model.clock import Clock
 from twinbus.model.errors import BusError, Fault
+from twinbus.model.logged import EventLog
 
-_log = logging.getLogger(__name__)
+_log = EventLog(__name__)
 
 GROUP_MESSAGES = 4_000
 GROUP_BYTES = 16 * 1024 * 1024
@@ -205,7 +205,7 @@ class GroupCommit(Generic[C, H]):
             hints = self._store.commit(group, self._clock.now_ms())
         except Exception as error:
             # A store answers in its commands; what comes out here is a defect, for which nobody shall wait for ever.
-            _log.exception("a commit of %d commands failed", len(group))
+            _log.exception("commit.failed", "a commit of {commands} commands failed", commands=len(group))
             for command in group:
                 command.error = BusError(Fault.INTERNAL, f"The commit failed: {error}")
             hints = self._empty_hints()
@@ -221,7 +221,7 @@ class GroupCommit(Generic[C, H]):
         try:
             self._post(callback)
         except RuntimeError:
-            _log.debug("%s: nobody is left to hear of it", self._name)
+            _log.debug("commit.unheard", "{thread}: nobody is left to hear of it", thread=self._name)
 
     def _checkpoint(self) -> None:
         """Start moving the log beside the commits; when most is moved, move the rest between two of them."""

@@ -12,6 +12,7 @@ from aiohttp import ClientSession
 from yarl import URL
 
 from twinbus.admin.app import make_app
+from twinbus.admin.probes import Finding
 from twinbus.admin.server import bound_port, start_http
 from twinbus.entities.hosting import Hosting, nobodys
 from twinbus.entities.namespace import Namespace
@@ -101,9 +102,20 @@ class Door:
     store: MemoryStore
     catalog: MemoryCatalog
     ready: bool = True
+    serves: bool = True
     counters: dict[str, Any] = field(default_factory=dict)
+    findings: dict[str, Finding] = field(default_factory=dict)
     session: ClientSession = field(init=False)
     host: str = ""
+
+    async def numbers(self) -> dict[str, Any]:
+        return self.counters
+
+    async def check_disk(self) -> Finding:
+        return self.findings.get("disk", Finding(True, "ok"))
+
+    async def check_store(self) -> Finding:
+        return self.findings.get("store", Finding(True, "ok"))
 
     def token(self, rule: AuthorizationRule = ROOT, resource: str | None = None, valid_s: int = 60) -> str:
         expires_at_s = self.clock.at_ms // 1000 + valid_s
@@ -167,8 +179,10 @@ async def door() -> AsyncIterator[Door]:
     app = make_app(
         Hosting([namespace], nobodys(clock, view)),
         clock=clock,
-        metrics=lambda: made.counters,
+        metrics=made.numbers,
         ready=lambda: made.ready,
+        serves=lambda: made.serves,
+        checks={"disk": made.check_disk, "store": made.check_store},
         random_bytes=sequence(),
     )
     runner = await start_http(app, "127.0.0.1", 0)

@@ -16,6 +16,7 @@ from twinbus.entities.hosting import Hosting, nobodys
 from twinbus.entities.namespace import Namespace
 from twinbus.model.entity import QueueDescription
 from twinbus.model.errors import BusError, Fault
+from twinbus.store.balance import Balance
 from twinbus.store.commands import DeleteBatch
 from twinbus.wire import view
 from unit.admin.conftest import LISTENER, NOW_MS, ROOT, SENDER, Clock, Door, MemoryCatalog, MemoryStore, sequence
@@ -56,7 +57,12 @@ class Process:
     resets: int = 0
     caught_up: int = 0
     exports: int = 0
-    disturber: None = None  # Faults on purpose have tests of their own.
+    drills: None = None  # Drills, and faults on purpose, have tests of their own.
+    disturber: None = None
+    lines: list[Balance] | None = None  # None, as where several gateways share the stores.
+
+    async def balance(self) -> list[Balance] | None:
+        return self.lines
 
     def describe(self) -> dict[str, str]:
         return {"version": "1.2.3", "datacenter": "north"}
@@ -95,7 +101,7 @@ async def door() -> AsyncIterator[ApiDoor]:
     app = make_app(
         Hosting([namespace], nobodys(clock, view)),
         clock=clock,
-        metrics=lambda: {},
+        metrics=made.numbers,
         ready=lambda: made.ready,
         random_bytes=sequence(),
         upkeep={namespace: process},
@@ -221,6 +227,33 @@ class TestJournal:
     async def test_it_is_exported_when_somebody_asks(self, door: ApiDoor) -> None:
         assert await door.api("POST", "journal/export") == (200, {"export": True, "files": 1})
         assert door.process.exports == 1
+
+
+class TestBalance:
+    async def test_stores_are_summed_up(self, door: ApiDoor) -> None:
+        first = Balance(1_700_000_000_000, 3, {"accepted": 4}, {"completed": 2}, {"active": 5})
+        second = Balance(1_700_000_060_000, 0, {"accepted": 1, "fanned_out": 2}, {}, {"active": 2, "dead": 0})
+        door.process.lines = [first, second]
+        assert await door.api("GET", "balance") == (
+            200,
+            {
+                "told": True, "since": "2023-11-14T22:13:20.000Z", "stores": 2, "held_at_start": 3,
+                "created": {"accepted": 5, "fanned_out": 2}, "ended": {"completed": 2},
+                "held": {"active": 7, "dead": 0}, "delta": -1,
+            },
+        )  # fmt: skip
+
+    async def test_a_gateway_that_shares_its_stores_says_that_it_does_not_know(self, door: ApiDoor) -> None:
+        status, told = await door.api("GET", "balance")
+        assert (status, told["told"]) == (200, False)
+        assert "several gateways" in told["why"]
+
+
+class TestDrills:
+    async def test_without_a_pair_there_are_none_and_none_is_begun(self, door: ApiDoor) -> None:
+        assert await door.api("GET", "drills") == (200, {"allowed": False, "drills": []})
+        assert (await door.api("POST", "drills", {"scenario": "outage"}))[0] == 409
+        assert (await door.api("GET", "drills/20261116t060000000-abcdef"))[0] == 404
 
 
 class TestReset:

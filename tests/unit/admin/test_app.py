@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import io
+import json
 import logging
 from typing import Any
 
 import pytest
 
 from twinbus.admin import app
+from twinbus.admin.probes import Finding
 from twinbus.model.errors import BusError, Fault
 from twinbus.model.message import Counts
 from twinbus.model.security import AuthorizationRule, Rights
@@ -76,8 +78,31 @@ class TestProbes:
         assert answers["/readyz"].body == "The broker is starting or stopping.\n"
 
     async def test_metrics_are_what_is_counted(self, door: Any) -> None:
-        door.counters["sends_total"] = 41
-        assert "\ntwinbus_sends_total 41.0\n" in (await door.ask("GET", "/metrics", token=None)).body
+        door.counters["twinbus_messages_accepted_total"] = {(("namespace", "testbus"),): 41}
+        page = (await door.ask("GET", "/metrics", token=None)).body
+        assert '\ntwinbus_messages_accepted_total{namespace="testbus"} 41.0\n' in page
+
+    async def test_readiness_needs_a_store_and_nothing_else(self, door: Any) -> None:
+        door.serves = False
+        assert (await door.ask("GET", "/readyz", token=None)).status == 503
+        door.serves = True
+        door.findings["disk"] = Finding(False, "The disk of 'testbus' does not answer.")
+        assert (await door.ask("GET", "/readyz", token=None)).status == 200
+
+    async def test_each_check_can_be_asked_alone_and_tells_since_when(self, door: Any) -> None:
+        door.findings["disk"] = Finding(False, "The disk of 'testbus' does not answer.", 1_700_000_000_000)
+        failing = await door.ask("GET", "/healthz/disk", token=None)
+        document = {
+            "status": "failing",
+            "reason": "The disk of 'testbus' does not answer.",
+            "since": "2023-11-14T22:13:20.000Z",
+        }
+        assert (failing.status, json.loads(failing.body)) == (503, document)
+        assert (await door.ask("GET", "/healthz/store", token=None)).status == 200
+        both = await door.ask("GET", "/healthz", token=None)
+        assert (both.status, json.loads(both.body)["disk"]) == (503, document)
+        unknown = await door.ask("GET", "/healthz/moon", token=None)
+        assert (unknown.status, json.loads(unknown.body)) == (404, {"checks": ["disk", "store"]})
 
     async def test_a_queue_may_bear_the_name_of_a_probe(self, door: Any) -> None:
         assert (await door.put("metrics")).status == 201

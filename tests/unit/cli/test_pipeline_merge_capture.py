@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -11,6 +13,9 @@ import pytest
 from typer.testing import CliRunner
 
 from twinbus.cli import app
+from twinbus.cli.output import Output
+from twinbus.cli.pipeline_merge import _Showing
+from twinbus.pipeline.merging.sightings import Totals
 
 PAIR = {
     "TWINBUS_PRIMARY": "Endpoint=sb://localhost:1;SharedAccessKeyName=a;SharedAccessKey=b",
@@ -38,6 +43,24 @@ def test_what_is_missing_is_said_before_spark_starts(
     assert done.exit_code == 1
     assert said in done.stderr
     assert "Spark starts" not in done.stderr
+
+
+def test_a_side_that_is_away_is_an_alarm_once_and_its_return_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    showing = _Showing(Output(False))
+    found = SimpleNamespace(delivered=Counter(), totals=Totals(), alone=[], away={"secondary": "Nobody is there."})
+    showing.look(found)  # type: ignore[arg-type]
+    showing.look(found)  # type: ignore[arg-type]
+    found.away, found.delivered = {}, Counter(secondary=3)
+    showing.look(found)  # type: ignore[arg-type]
+    told = capsys.readouterr()
+    assert told.err.splitlines() == [
+        "ALARM: the secondary cannot be read: Nobody is there. Its copies will be merged later.",
+        "The secondary can be read again.",
+    ]
+    first, second = told.out.splitlines()
+    assert first.endswith("; away: secondary")
+    assert second.startswith("merged 3;")
+    assert "away" not in second
 
 
 def test_journals_are_captured_without_spark(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 from twinbus.entities.namespace import Namespace
 from twinbus.entities.partitioned import PartitionedQueue, PartitionedTopic
 from twinbus.entities.partitions import FRAGMENTS, fragment_of
-from twinbus.entities.placing import places_for_new
+from twinbus.entities.placing import Loads, Places, places_for_new
 from twinbus.model import limits
 from twinbus.model.entity import QueueDescription
 from twinbus.model.errors import BusError, Fault
@@ -35,6 +35,13 @@ def queue(name: str = "q", **settings: Any) -> QueueDescription:
     return QueueDescription(name=name, partitioned=True, **settings)
 
 
+def loads(stores: list[Any], *taken: Places) -> Loads:
+    found = Loads(len(stores))
+    for places in taken:
+        found.add(places)
+    return found
+
+
 def numbers(stores: list[Any], kind: type[Any]) -> list[int]:
     return sorted(command.queue // 4 for store in stores for command in store.all(kind))
 
@@ -45,24 +52,42 @@ class TestPlaces:
         self, sixteen_stores: list[Any], count: int, each: set[int]
     ) -> None:
         stores = (sixteen_stores * 2)[:count]
-        found = Counter(places_for_new(stores, [], True))
+        found = Counter(places_for_new(stores, loads(stores), True))
         assert {found[index] for index in range(count)} == each
         assert sum(found.values()) == FRAGMENTS
 
     def test_the_stores_with_the_least_on_them_come_first(self, sixteen_stores: list[Any]) -> None:
         stores = sixteen_stores[:3]
-        taken = [(0,), (0,), (1,)]
+        taken = loads(stores, (0,), (0,), (1,))
         assert places_for_new(stores, taken, False) == (2,)
         assert Counter(places_for_new(stores, taken, True)) == {2: 6, 1: 5, 0: 5}
 
     def test_a_partitioned_entity_weighs_on_its_stores_as_much_as_a_plain_one(self, sixteen_stores: list[Any]) -> None:
         stores = sixteen_stores[:2]
-        taken = [tuple(index % 2 for index in range(FRAGMENTS)), (0,)]
+        taken = loads(stores, tuple(index % 2 for index in range(FRAGMENTS)), (0,))
         assert places_for_new(stores, taken, False) == (1,)
 
     def test_a_store_that_is_down_gets_nothing_new_while_there_are_others(self, sixteen_stores: list[Any]) -> None:
         sixteen_stores[0].is_available = False
-        assert places_for_new(sixteen_stores[:2], [(1,)], False) == (1,)
+        assert places_for_new(sixteen_stores[:2], loads(sixteen_stores[:2], (1,)), False) == (1,)
+
+    async def test_what_was_deleted_or_could_not_be_made_weighs_nothing(
+        self, namespace: Namespace, stores: list[Any]
+    ) -> None:
+        await namespace.create_queue(queue("wide"))
+        for name in "abcd":
+            await namespace.create_queue(QueueDescription(name=name))
+        topic = await namespace.create_topic(TopicDescription(name="t"))
+        await namespace.create_subscription(SubscriptionDescription(topic="t", name="s"))
+        stores[1].is_available = False
+        with pytest.raises(BusError):
+            await namespace.create_queue(queue("unmade"))
+        stores[1].is_available = True
+        for path in ("b", "t", "wide"):
+            await namespace.delete_entity(path)
+        assert topic.places == (0,)
+        found = [(await namespace.create_queue(QueueDescription(name=name))).places for name in "efghi"]
+        assert found == [(1,), (0,), (1,), (2,), (3,)]
 
 
 class TestMaking:

@@ -93,7 +93,7 @@ def test_what_is_durable_is_accepted_while_earlier_deliveries_wait(stores: list[
     assert sorted(sender.accepted) == [1, 3]
     stores[0].answer()
     assert sorted(sender.accepted) == [0, 1, 2, 3]
-    assert sender.counters["sends"] == 4
+    assert sender.counters["messages_accepted"] == 4
 
 
 def test_what_one_store_refuses_is_rejected_alone(stores: list[SlowStore]) -> None:

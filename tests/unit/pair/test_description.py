@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from twinbus.pair.description import DescriptionError, PairDescription
+from twinbus.pair.tags import Tag
 
 FIRST = "Endpoint=sb://contoso.example/;SharedAccessKeyName=root;SharedAccessKey=secret-one"
 SECOND = "Endpoint=sb://fabrikam.example/;SharedAccessKeyName=root;SharedAccessKey=secret-two"
@@ -46,6 +47,17 @@ def test_a_file_says_everything(tmp_path: Path) -> None:
     options = pair.options
     assert (options.failover_interval, options.ping_primary_interval, options.enable_syphon) == (90.0, 5, True)
     assert options.failure_preset == "docs"
+
+
+def test_what_copies_share_is_told_above_the_tables(tmp_path: Path) -> None:
+    path = tmp_path / "pair.toml"
+    assert PairDescription.read(environment=BOTH).tag == Tag()
+    path.write_text('tag = "property:job-id"')
+    assert PairDescription.read(path, BOTH).tag == Tag.parse("property:job-id")
+    for wrong in ('tag = "body"', "tag = 7"):
+        path.write_text(wrong)
+        with pytest.raises(DescriptionError, match="message_id, subject or property:NAME"):
+            PairDescription.read(path, BOTH)
 
 
 def test_the_file_may_be_named_by_the_environment(tmp_path: Path) -> None:

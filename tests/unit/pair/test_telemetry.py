@@ -27,14 +27,14 @@ def test_a_change_is_logged_with_a_plain_document(board: Board, caplog: pytest.L
 
     documents = [record.twinbus for record in caplog.records]  # type: ignore[attr-defined]
     assert documents[0] == {
-        "event": telemetry.EVENT,
+        "event": "pair.suspected",
         "entity": "orders",
         "fragment": 3,
         "before": "healthy",
         "after": "suspect",
         "reason": "no answer",
     }
-    assert documents[1]["after"] == "healthy"
+    assert (documents[1]["event"], documents[1]["after"]) == ("pair.failover.ended", "healthy")
     json.dumps(documents)
 
 
@@ -48,7 +48,7 @@ def test_a_recording_span_gets_an_event(board: Board) -> None:
 
     (span,) = exporter.get_finished_spans()
     (event,) = span.events
-    assert event.name == telemetry.EVENT
+    assert event.name == "twinbus.pair.suspected"
     assert dict(event.attributes or {}) == {
         "twinbus.entity": "orders",
         "twinbus.before": "healthy",

@@ -20,7 +20,7 @@ from urllib.request import urlopen
 READY_S = 20.0
 STOP_S = 10.0
 # Commits that waited for the disk, as the broker's metrics name them.
-_SYNCED_COMMITS = re.compile(r"^twinbus_synced_commits_total ([0-9.e+]+)$", re.MULTILINE)
+_SYNCED_COMMITS = re.compile(r"^twinbus_synced_commits_total\{[^}]*\} ([0-9.e+]+)$", re.MULTILINE)
 
 
 class BrokerFailedError(Exception):
@@ -35,7 +35,9 @@ class OwnBroker:
         # A JSON string is a TOML string, too.
         config.write_text(f'[[queues]]\nName = {json.dumps(queue)}\nLockDuration = "PT5M"\nMaxSizeInMegabytes = 5120\n')
         ports = ["--amqp-port", "0", "--http-port", "0"]
-        command = [sys.executable, "-m", "twinbus", "serve", "--data", str(directory / "data"), *ports, str(config)]
+        quiet = ("--log-level", "warning")
+        where = ("--data", str(directory / "data"), *ports, *quiet, str(config))
+        command = [sys.executable, "-m", "twinbus", "serve", *where]
         self._process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env={**os.environ, "PYTHONUNBUFFERED": "1"}
         )
