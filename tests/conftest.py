@@ -1,40 +1,44 @@
 """Holds every folder of tests to its budget of time, so that `make check` and `make test` stay quick.
 
 A folder over its budget fails the run even if each of its tests passed; a test that hangs is left to
-pytest-timeout.
+pytest-timeout, and which worker runs what to `support.scheduling`.
 """
 
 from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections import defaultdict
 from collections.abc import Iterator
-from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
 
 from support.postgres import PostgresServer
-
-TESTS = Path(__file__).parent
+from support.repetition import IS_LONG
+from support.scheduling import LongOnesFirst, folder_of, long_ones_first
 
 # Two tests run at a time on two cores, so that the whole takes little more than half of the sum.
 BUDGET_S = {
     "unit": 120,
     "fuzz": 60,
-    "contract": 240,
-    "compat": 1100,
-    "faults": 480,
-    "pair": 560,
-    "replication": 420,
-    "outbox": 280,
-    "pipeline": 1200,
+    "contract": 220,
+    "compat": 900,
+    "faults": 450,
+    "pair": 450,
+    "replication": 320,
+    "outbox": 200,
+    "pipeline": 900,
     "console": 180,
 }
 
 if "TWINBUS_TEST_STORE" in os.environ:
     BUDGET_S["compat"] = 1800  # Each broker is then two processes, and its store a server.
+
+if IS_LONG:
+    BUDGET_S["faults"] *= 5
 
 # A slow example on a busy machine is no failure: the budgets above are what counts.
 settings.register_profile("twinbus", deadline=None)
@@ -48,11 +52,6 @@ class Budgets:
         self.budget_s = budget_s
         self.spent_s: defaultdict[str, float] = defaultdict(float)
 
-    def folder(self, nodeid: str) -> str:
-        path = Path(nodeid.split("::", 1)[0])
-        parts = path.parts[1:] if path.parts[0] == TESTS.name else path.parts
-        return parts[0]
-
     def exceeded(self) -> list[str]:
         return [
             f"tests/{folder} took {spent:.0f} s, and its budget is {self.budget_s[folder]} s"
@@ -61,12 +60,13 @@ class Budgets:
         ]
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        homeless = {self.folder(item.nodeid) for item in items} - self.budget_s.keys()
+        homeless = {folder_of(item.nodeid) for item in items} - self.budget_s.keys()
         if homeless:
             raise pytest.UsageError(f"no budget in tests/conftest.py for: {', '.join(sorted(homeless))}")
+        long_ones_first(items)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        self.spent_s[self.folder(report.nodeid)] += report.duration
+        self.spent_s[folder_of(report.nodeid)] += report.duration
 
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
         if exitstatus == pytest.ExitCode.OK and self.exceeded():
@@ -88,9 +88,22 @@ def postgres() -> Iterator[PostgresServer]:
     server.remove()
 
 
+# Hundreds of brokers and commands are started below; without bytecode on disk each of them would compile its source.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
+# A Java machine lives for seconds here: a second compiler and a collector with threads would cost more than they give.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+os.environ.setdefault("SPARK_LAUNCHER_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
 # Whoever starts the tests in the background may have the interrupt ignored, which every process below would inherit.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Budgets(BUDGET_S), "twinbus-budgets")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LongOnesFirst | None:
+    return LongOnesFirst(config, log) if config.getvalue("dist") == "loadfile" else None

@@ -1,4 +1,4 @@
-"""A seed for everything that is left to chance; `TWINBUS_SEED` repeats a run."""
+"""A seed for everything that is left to chance; `TWINBUS_SEED` repeats a run. And clients that close quickly."""
 
 from __future__ import annotations
 
@@ -6,6 +6,10 @@ import os
 from random import Random, SystemRandom
 
 import pytest
+
+from support.closing import quick_closing
+
+__all__ = ["quick_closing", "random"]
 
 SEED = int(os.environ.get("TWINBUS_SEED", SystemRandom().randrange(2**32)))
 

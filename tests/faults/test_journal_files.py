@@ -21,11 +21,12 @@ from support import journals
 from support.broker import BrokerProcess, wait_for
 from support.gateways import new_database
 from support.postgres import PostgresServer
+from support.repetition import times
 from support.replay import Told, residents
 from twinbus.client import connect
 from twinbus.store.journal import JournalRow, read
 
-KILLS = 5
+KILLS = times(3, 12)
 SESSIONS = ["s0", "s1", "s2"]
 PLAIN = ["plain-0", "plain-1"]
 PATIENT = 'LockDuration = "PT5M"\nMaxDeliveryCount = 100000\n'

@@ -1,4 +1,4 @@
-"""`kill -9` under load, 52 times at random moments: nothing that was acknowledged is lost, undone or doubled."""
+"""`kill -9` under load, 52 times and more at random moments: nothing acknowledged is lost, undone or doubled."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from faults.history import History, Place
 from faults.load import BATCH, DELETING_CREDIT, Load, message, noticed, read
 from faults.remains import look_at_all
 from support.broker import BrokerProcess
+from support.repetition import times
 from twinbus.client import connect
 
-RUNS = 4
+RUNS = times(4, 20)
 KILLS = 13  # In each run.
 SESSIONS = [f"s{n}" for n in range(6)]
 # Nothing may leave its queue, or its lock, by itself.

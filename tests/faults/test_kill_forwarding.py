@@ -14,10 +14,11 @@ import pytest
 
 from faults.load import body_of, message, read
 from support.broker import BrokerProcess
+from support.repetition import times
 from twinbus.client import ClientError, connect
 from twinbus.model.message import ReceiveMode
 
-KILLS = 8
+KILLS = times(5, 20)
 LOT = 50
 # They lie on the stores 0, 1, 0, 1, 0: `direct` has one hop across, `third` two, and a dead letter two.
 NAMES = ["end", "second", "third", "direct", "dying"]

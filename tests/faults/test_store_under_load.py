@@ -19,6 +19,7 @@ from faults.faulty import STALL_S, FaultyBroker
 from faults.history import Place
 from faults.load import Load, body_of, message
 from faults.remains import look, look_at_all
+from support.repetition import times
 from twinbus.client import ClientError, connect
 
 PATIENT = 'LockDuration = "PT5M"\nMaxDeliveryCount = 100000\n'
@@ -29,7 +30,7 @@ CONFIG = (
     + f'[[queues]]\nName = "sessions"\nRequiresSession = true\n{PATIENT}'
 )
 LOST = 0
-TIMES = 4
+TIMES = times(2, 8)
 # Locks are lost with their store, so that settling can fail for this reason alone.
 FORGIVEN = ("message-lock-lost", "session-lock-lost")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from azure.servicebus import ServiceBusMessage
 
-from support.broker import ROOT_POLICY, BrokerProcess, free_ports
+from support.broker import ROOT_POLICY, BrokerProcess, free_ports, running
 from twinbus.pair.aio import PairedServiceBusClient
 
 
@@ -31,7 +31,7 @@ def described(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Broker
         f'[secondary]\nconnection_string = "{secondary.connection_string()}"\n'
         '[options]\nbacklog_queue_count = 1\nfailover_interval = 0\nattempt_timeout = "PT2S"\n'
     )
-    with primary, secondary:
+    with running(primary, secondary):
         yield primary, file
 
 

@@ -5,12 +5,16 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 TIMEOUT_S = 50
+AT_A_TIME = 3
 # The lines that matter; of a program that is not here, that it ends well.
 SAYS = {
     "active_replication.py": [
@@ -40,23 +44,44 @@ def programs() -> list[str]:
     return sorted(path.name for path in EXAMPLES.glob("*.py") if "spark" not in path.name)
 
 
-@pytest.mark.parametrize("program", programs())
-def test_an_example_does_what_it_says(program: str, tmp_path: Path) -> None:
+class Run(NamedTuple):
+    """What came of a program, in a directory of its own."""
+
+    directory: Path
+    done: subprocess.CompletedProcess[str]
+
+
+def _run(program: str, directory: Path) -> Run:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("TWINBUS_")}
-    run = subprocess.run(
+    done = subprocess.run(
         [sys.executable, str(EXAMPLES / program)],
-        cwd=tmp_path,
+        cwd=directory,
         env=environment,
         capture_output=True,
         text=True,
         timeout=TIMEOUT_S,
     )
-    assert run.returncode == 0, run.stdout + run.stderr
-    lines = iter(run.stdout.splitlines())
+    return Run(directory, done)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[dict[str, Future[Run]]]:
+    """The programs that are asked for, a few at the same time, since each of them waits for most of its time."""
+    specs = [getattr(item, "callspec", None) for item in request.session.items if item.path == request.path]
+    wanted = [spec.params["program"] for spec in specs if spec is not None]
+    with ThreadPoolExecutor(AT_A_TIME) as pool:
+        yield {program: pool.submit(_run, program, tmp_path_factory.mktemp("example")) for program in wanted}
+
+
+@pytest.mark.parametrize("program", programs())
+def test_an_example_does_what_it_says(runs: dict[str, Future[Run]], program: str) -> None:
+    directory, done = runs[program].result()
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = iter(done.stdout.splitlines())
     missing = [said for said in SAYS.get(program, []) if said not in lines]  # In this order.
-    assert missing == [], run.stdout
-    assert run.stdout
-    assert list(tmp_path.iterdir()) == []  # Nothing is left behind.
+    assert missing == [], done.stdout
+    assert done.stdout
+    assert list(directory.iterdir()) == []  # Nothing is left behind.
 
 
 def test_every_program_that_is_promised_is_there() -> None:

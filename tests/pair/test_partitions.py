@@ -9,7 +9,7 @@ from contextlib import closing
 
 import pytest
 
-from support.broker import BrokerProcess
+from support.broker import BrokerProcess, running
 from support.pair_scene import Scene, until
 from twinbus.model.partition import fragment_of
 from twinbus.pair import State
@@ -28,7 +28,7 @@ def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[BrokerPr
     stores = ("--stores", str(STORES))
     primary = BrokerProcess(tmp_path_factory.mktemp("primary"), namespace="contoso", options=stores)
     secondary = BrokerProcess(tmp_path_factory.mktemp("secondary"), namespace="fabrikam")
-    with primary, secondary:
+    with running(primary, secondary):
         yield primary, secondary
 
 

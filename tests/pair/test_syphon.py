@@ -14,6 +14,7 @@ from support.hurried import hurried
 from support.pair_scene import QUICK, Scene, until
 from twinbus.client import connect, messages
 from twinbus.client.diverting import divert
+from twinbus.pair import pumping
 from twinbus.pair.aio import PairedServiceBusClient, SendAvailabilityOptions
 
 
@@ -44,18 +45,26 @@ async def test_two_syphons_at_once_move_everything_once(scene: Scene) -> None:
     assert set(scene.backlog().values()) == {0}
 
 
-async def test_a_destination_that_takes_nothing_does_not_stand_in_the_way(scene: Scene) -> None:
-    full, fine = scene.queue(), scene.queue()
+async def test_a_disabled_destination_is_waited_for_and_does_not_stand_in_the_way(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pumping, "BLOCKED_S", 0.5)
+    off, fine = scene.queue(), scene.queue()
     async with scene.client(backlog_queue_count=1) as client:
         (backlog,) = client.status().backlog_queues
-    await put(scene, backlog, full, [f"stuck-{number}" for number in range(150)])
+    await put(scene, backlog, off, [f"waits-{number}" for number in range(150)])
+    await put(scene, backlog, "nowhere", ["undeliverable"])
     await put(scene, backlog, fine, ["fine"])
-    scene.primary.update_queue(full, Status="SendDisabled")
+    scene.primary.update_queue(off, Status="SendDisabled")
     async with scene.client(backlog_queue_count=1, enable_syphon=True, poll=1) as client:
         pump = client._core.companion.pump
         assert pump is not None
         await until(lambda: pump.moved[fine] == 1, "the way around")
-        assert pump.moved[full] == 0
+        assert pump.moved[off] == 0
+        scene.primary.update_queue(off, Status="Active")
+        await until(lambda: pump.moved[off] == 150, "what waited")
+        assert pump.dead == 1  # There is no such queue: nobody can enable it.
+    assert scene.secondary.count(backlog, "DeadLetterMessageCount") == 1
 
 
 def test_an_idle_hour_with_ten_queues_is_forty_receives(

@@ -9,11 +9,12 @@ import subprocess
 import sys
 
 from support.pair_scene import Scene
+from support.repetition import times
 from twinbus.client import connect, messages
 from twinbus.client.diverting import divert
 
 MESSAGES = 3_000
-KILLS = 6
+KILLS = times(3, 10)
 
 
 async def test_whoever_is_killed_leaves_nothing_behind_and_nothing_twice(scene: Scene) -> None:

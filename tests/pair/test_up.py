@@ -13,12 +13,15 @@ from typing import Any
 
 import pytest
 from azure.servicebus import ServiceBusMessage
+from typer.testing import CliRunner
 
 from support.broker import free_ports, wait_for
+from support.prompt import Done
+from twinbus.cli import app
 from twinbus.local import LocalPair
 from twinbus.pair import PairedServiceBusClient
 
-Run = Callable[..., subprocess.CompletedProcess[str]]
+Run = Callable[..., Done]
 
 
 @pytest.fixture(scope="module")
@@ -28,13 +31,17 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def run(home: Path) -> Iterator[Run]:
-    def twinbus(*words: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+    def twinbus(*words: str, code: int = 0) -> Done:
         environment = {**os.environ, "TWINBUS_UP": str(home)}
         environment.pop("TWINBUS_CONNECTION_STRING", None)
-        done = subprocess.run(
-            [sys.executable, "-m", "twinbus", *words], capture_output=True, text=True, env=environment
-        )
-        assert done.returncode == code, done.stderr
+        if words[0] == "up":  # What it starts shall outlive it, and be nobody's child here.
+            command = [sys.executable, "-m", "twinbus", *words]
+            ended = subprocess.run(command, capture_output=True, text=True, env=environment)
+            done = Done(ended.returncode, ended.stdout, ended.stderr)
+        else:
+            result = CliRunner().invoke(app, words, env={**environment, "TWINBUS_CONNECTION_STRING": None})
+            done = Done(result.exit_code, result.stdout, result.stderr)
+        assert done.code == code, done.stderr
         return done
 
     yield twinbus

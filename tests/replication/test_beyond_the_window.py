@@ -17,7 +17,7 @@ import pytest
 import pytest_asyncio
 
 from support.accounts import settle
-from support.broker import BrokerProcess
+from support.broker import BrokerProcess, running
 from support.pair_scene import Scene, until
 from twinbus.drill.history import SendLog
 from twinbus.faults.frames import Says
@@ -34,7 +34,7 @@ def clocked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[BrokerPr
         BrokerProcess(tmp_path_factory.mktemp(name), namespace=name, options=("--test-clock",))
         for name in ("contoso", "fabrikam")
     )
-    with primary, secondary:
+    with running(primary, secondary):
         yield primary, secondary
 
 

@@ -17,6 +17,8 @@ VARIABLE = "CLUSTER_CONNECTION_STRING"
 
 def main(master: str, directory: Path, source: str, destination: str) -> None:
     settings = {"spark.executor.memory": "512m", "spark.cores.max": "2", "spark.executor.cores": "1"}
+    if options := os.environ.get("SPARK_SUBMIT_OPTS"):  # For the executors what the tests say for the driver.
+        settings["spark.executor.extraJavaOptions"] = options
     spark = open_session("cluster worker", master, settings, scratch=directory / "scratch")
     stream = spark.readStream.format("servicebus").options(
         connectionStringEnv=VARIABLE,

@@ -25,7 +25,7 @@ def _names(paths: Sequence[Path]) -> str:
     return ", ".join(f"'{path}'" for path in paths)
 
 
-def opened(evidence: Evidence, threads: int = 2) -> duckdb.DuckDBPyConnection:
+def opened(evidence: Evidence, threads: int = 2, by_tag: bool = False) -> duckdb.DuckDBPyConnection:
     """A database over the evidence's files."""
     database = duckdb.connect()
     database.execute(f"SET TimeZone = 'UTC'; SET threads = {threads}")
@@ -54,7 +54,7 @@ def opened(evidence: Evidence, threads: int = 2) -> duckdb.DuckDBPyConnection:
         database.execute(
             f"INSERT INTO ledger SELECT * FROM read_json([{_names(evidence.ledgers)}], columns = {{{types}}})"
         )
-    database.register("sent_of_log", sendlog.read(evidence.send_logs).table)
+    database.register("sent_of_log", sendlog.told_by(sendlog.read(evidence.send_logs).table, by_tag))
     database.execute("CREATE TABLE sent AS SELECT * FROM sent_of_log")
     return database
 
@@ -62,12 +62,14 @@ def opened(evidence: Evidence, threads: int = 2) -> duckdb.DuckDBPyConnection:
 class Reconciled:
     """The product's SQL, run by DuckDB."""
 
-    def __init__(self, evidence: Evidence, window: Window | None = None) -> None:
-        self._database = opened(evidence)
+    def __init__(self, evidence: Evidence, window: Window | None = None, memory: str | None = None) -> None:
         window = window or Window()
+        self._database = opened(evidence, by_tag=window.by_tag)
+        if memory:
+            self._database.execute(f"SET memory_limit = '{memory}'")
         slack_us = window.slack_ms * 1000
-        for name, text in (custody.views(slack_us) | judgement.views()).items():
-            kept = "TABLE" if name in ("copies", "messages", "open") else "VIEW"
+        for name, text in (custody.views(slack_us) | judgement.views(window.by_tag)).items():
+            kept = "TABLE" if name in judgement.KEPT else "VIEW"
             self._database.execute(f"CREATE {kept} {name} AS {text}")
         (end_us,) = self.rows("SELECT greatest(max(at_us), (SELECT max(looked_us) FROM looked)) FROM journal")[0]
         known = {row[0] for row in self.rows("SELECT DISTINCT namespace FROM streams")}
@@ -78,6 +80,10 @@ class Reconciled:
     def rows(self, text: str) -> list[tuple[Any, ...]]:
         """What a query answers."""
         return self._database.execute(text).fetchall()
+
+    def table(self, name: str) -> str:
+        """The query of a result table."""
+        return self._tables[name]
 
     def ids(self, name: str) -> list[str]:
         """The messages of a result table, in order; one that is there twice is told twice."""

@@ -161,6 +161,10 @@ class Gateways(BrokerProcess):
         """What all of them have printed."""
         return "".join(member.output for member in self.members)
 
+    def metric(self, name: str) -> float:
+        """One metric over all its labels and all of them."""
+        return sum(member.metric(name) for member in self.members)
+
     def metrics(self) -> dict[str, float]:
         """Their numbers added up."""
         total: Counter[str] = Counter()

@@ -17,6 +17,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +104,13 @@ def free_port() -> int:
         return int(listener.getsockname()[1])
 
 
+def _children(pid: int) -> list[int]:
+    found: list[int] = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        found += map(int, (task / "children").read_text().split())
+    return found
+
+
 class PostgresServer:
     """One server. It can be stopped, killed and started again on the same data and port.
 
@@ -177,8 +185,18 @@ class PostgresServer:
         self._end(signal.SIGINT)
 
     def kill(self) -> None:
-        """End it as a power cut of its machine would, as far as a process can tell."""
+        """End it as a power cut of its machine would, as far as a process can tell.
+
+        Its children end with it: by themselves they would notice only after what they are doing, and answer till then.
+        """
+        if self.process is None or self.process.poll() is not None:
+            return
+        self.process.send_signal(signal.SIGSTOP)  # So that it has no more children than those that are found.
+        children = _children(self.process.pid)
         self._end(signal.SIGKILL)
+        for child in children:
+            with suppress(ProcessLookupError):
+                os.kill(child, signal.SIGKILL)
 
     def _end(self, number: signal.Signals) -> None:
         process, self.process = self.process, None

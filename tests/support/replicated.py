@@ -100,7 +100,7 @@ class Twins:
             for message in messages:
                 self.worked[str(message.message_id)] += 1
                 await receiver.complete_message(message)
-            if not messages and len(self.worked) >= expected and (queue is None or self.left(queue) == (0, 0)):
+            if len(self.worked) >= expected and (not messages if queue is None else self.left(queue) == (0, 0)):
                 return
 
     def verdict(self) -> Verdict:
