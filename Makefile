@@ -12,13 +12,14 @@ PIP  := $(BIN)/python -m pip --disable-pip-version-check install -qq
 LOCK := $(BIN)/uv pip compile --quiet --no-config --universal --python-version 3.11 --generate-hashes \
         --no-annotate --no-emit-index-url --custom-compile-command 'make lock' $(UPGRADE)
 
-.PHONY: help setup check lint types test test-postgres test-cluster drill bench bench-filters bench-ledger bench-outbox bench-source \
+.PHONY: help setup check lint types test test-long test-postgres test-cluster drill bench bench-filters bench-ledger bench-outbox bench-source \
         bench-syphon compatibility lock clean
 
 help:
 	@echo "make setup   the virtual environment in .venv, with the twinbus command in it"
 	@echo "make check   format, lint, types, tidiness and unit tests: under a minute"
 	@echo "make test    everything"
+	@echo "make test-long   what is left to chance, many times over: kills at random moments, stores that are lost"
 	@echo "make test-postgres   all compatibility tests again, on two gateways that share a PostgreSQL database"
 	@echo "make test-cluster   Spark on a standalone master with two workers, too"
 	@echo "make drill   a primary namespace is killed under a paired sender, and every message is accounted for"
@@ -62,11 +63,14 @@ test: setup lint types
 	$(BIN)/python -m pytest -m alone
 	TWINBUS_TEST_STORE=postgresql $(BIN)/python -m pytest -n 2 --dist loadfile -m gateways tests/compat
 
+test-long: setup
+	TWINBUS_TEST_LONG=1 $(BIN)/python -m pytest -n 2 --dist loadfile tests/faults tests/pair/test_syphon_killed.py
+
 test-postgres: setup
 	TWINBUS_TEST_STORE=postgresql $(BIN)/python -m pytest -n 2 --dist loadfile tests/compat
 
 test-cluster: setup
-	TWINBUS_TEST_CLUSTER=1 $(BIN)/python -m pytest tests/pipeline/test_cluster.py tests/pipeline/test_syphon_killed.py
+	TWINBUS_TEST_CLUSTER=1 $(BIN)/python -m pytest tests/pipeline/test_cluster.py tests/pipeline/test_syphon_killed.py tests/pipeline/test_spark_crash.py
 
 drill: $(VENV)/.stamp
 	$(BIN)/twinbus drill

@@ -5,9 +5,11 @@ What happens in a drill is told in `twinbus.drill.scenarios`; here it is started
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
 import logging
 import secrets
+import signal
 import tempfile
 from contextlib import ExitStack
 from dataclasses import asdict
@@ -114,6 +116,8 @@ async def drill(
         returns=returns,
     )
     _hush()
+    # Whoever ends the drill politely gets the same clean-up as one at the prompt.
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, signal.raise_signal, signal.SIGINT)
     standing = None if pair is None else described(pair, None, None)
     if dry_run and standing is not None:
         await _rehearsed(plan, standing, record, Output(as_json))

@@ -23,7 +23,7 @@ from twinbus.pair.diversion import Diverted
 from twinbus.pair.outbox_rows import Queued
 
 HOME_S = 60.0  # How long healing and draining may take.
-MARGIN_S = 3.0
+MARGIN_S = 2.0
 OPTIONS = SendAvailabilityOptions(
     backlog_queue_count=3,
     failover_interval=2.0,
@@ -94,7 +94,8 @@ class PairedAct(Act):
 
     async def silence(self) -> None:
         """Let the time of the plan pass, at least as much as senders need to divert, if nothing but time tells them."""
-        told_s = self.options.seconds("attempt_timeout") + self.options.seconds("failover_interval")
+        # The first attempt fails, and another may be under way when the failover interval ends.
+        told_s = 2 * self.options.seconds("attempt_timeout") + self.options.seconds("failover_interval")
         await asyncio.sleep(max(self._stage.plan.outage_s, told_s + MARGIN_S))
 
     async def failed_over(self) -> None:
