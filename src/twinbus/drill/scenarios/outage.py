@@ -23,12 +23,16 @@ async def outage(stage: Stage) -> Ending:
     if stage.plan.moves_clocks and stage.primary.broker is not None:
         return await long_outage(stage)
     async with PairedAct(stage) as act:
+        await act.at_ease()
         for _ in range(stage.plan.lost_answers):
             await asyncio.sleep(LOST_ANSWER_S)
             stage.primary.proxy.cut(Says.DISPOSITION, Toward.CLIENT)
-        await act.calm()
+        if stage.plan.lost_answers:
+            await act.at_ease()
         await stage.primary.go_away()
         await asyncio.sleep(stage.plan.outage_s)
+        if stage.plan.outage_s > act.options.seconds("failover_interval"):
+            await act.failed_over()  # On a busy machine that may take longer than planned.
         await stage.primary.come_back()
         await act.home()
         await act.calm()

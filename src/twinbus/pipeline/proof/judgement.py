@@ -17,6 +17,7 @@ from twinbus.pipeline.proof.kinship import (
     KNOWN,
     NAMED_BY_ID,
     NAMED_BY_TAG,
+    SEVERAL,
     WORKED_BY_ID,
     WORKED_BY_TAG,
 )
@@ -248,8 +249,8 @@ SELECT 'suppressed', sum(suppressed) FROM ledger
 
 # Views that several others stand on, and that are worth making once; the rest is small work.
 KEPT = (
-    "streams", "copies", "seen", "looked", "met", "open", "messages", "present", "unborn", "in_sessions", "traceless",
-    "suspects", "named", "kin", "alibis", "given_up",
+    "streams", "copies", "seen", "looked", "met", "open", "messages", "present", "unborn", "in_sessions", "several",
+    "traceless", "suspects", "named", "kin", "alibis", "given_up",
 )  # fmt: skip
 
 
@@ -259,6 +260,7 @@ def views(by_tag: bool = False) -> Mapping[str, str]:
         "present": PRESENT,
         "unborn": UNBORN,
         "in_sessions": IN_SESSIONS,
+        "several": SEVERAL,
         "traceless": TRACELESS,
         "suspects": SUSPECTS,
         "named": NAMED_BY_TAG if by_tag else NAMED_BY_ID,

@@ -39,10 +39,10 @@ WHERE NOT EXISTS (SELECT 1 FROM sent WHERE sent.message_id = messages.message_id
 
 # Copies that were worked on, with what they are known by: the first if that is the MessageId. Then there are few, as
 # it is known already which messages have more than one.
+SEVERAL = "SELECT message_id FROM messages WHERE worked > 1"
 WORKED_BY_ID = """
 SELECT copies.message_id AS message_id, copies.message_id AS tag, entity, copies.ended_us AS ended_us
-FROM copies JOIN (SELECT message_id FROM messages WHERE worked > 1) AS several
-    ON several.message_id = copies.message_id
+FROM copies JOIN several ON several.message_id = copies.message_id
 WHERE {worked}
 """
 WORKED_BY_TAG = """
