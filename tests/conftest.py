@@ -92,15 +92,18 @@ def postgres() -> Iterator[PostgresServer]:
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
-# A Java machine lives for seconds here: a second compiler and a collector with threads would cost more than they give.
-os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
-os.environ.setdefault("SPARK_LAUNCHER_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
-
 # Whoever starts the tests in the background may have the interrupt ignored, which every process below would inherit.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+# A Java machine lives for seconds here: a second compiler and a collector with threads would cost more than they give.
+QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+
 def pytest_configure(config: pytest.Config) -> None:
+    if config.option.markexpr != "alone":  # What measures time, measures Spark as it is.
+        os.environ.setdefault("SPARK_SUBMIT_OPTS", QUICK_JAVA)
+        os.environ.setdefault("SPARK_LAUNCHER_OPTS", QUICK_JAVA)
     config.pluginmanager.register(Budgets(BUDGET_S), "twinbus-budgets")
 
 

@@ -14,10 +14,7 @@ from azure.servicebus.exceptions import MessageLockLostError
 from proton import Delivery
 
 from support.broker import BrokerProcess, NewQueue
-from support.closing import quick_closing
 from support.peer import Receiver, connected
-
-__all__ = ["quick_closing"]  # For all tests of this module.
 
 DELAY = "x-twinbus-abandon-delay"
 DEAD = ServiceBusSubQueue.DEAD_LETTER

@@ -15,11 +15,8 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage, ServiceBusRece
 from azure.servicebus.exceptions import ServiceBusError, ServiceBusServerBusyError
 
 from support.broker import BrokerProcess, NewQueue, wait_for
-from support.closing import quick_closing
 from support.journals import outcomes
 from support.prompt import Prompt
-
-__all__ = ["quick_closing"]  # For all tests of this module.
 
 pytestmark = [
     pytest.mark.feature("extension: faults on purpose"),

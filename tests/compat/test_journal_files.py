@@ -15,10 +15,7 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage, ServiceBusRece
 
 from support import journals
 from support.broker import BrokerProcess, wait_for
-from support.closing import quick_closing
 from support.replay import Told, residents
-
-__all__ = ["quick_closing"]  # For all tests of this module.
 
 DELETING = ServiceBusReceiveMode.RECEIVE_AND_DELETE
 DEAD = ServiceBusSubQueue.DEAD_LETTER

@@ -19,7 +19,6 @@ from proton.utils import LinkDetached
 
 from support import atom
 from support.broker import ROOT_POLICY, BrokerProcess, wait_for
-from support.closing import quick_closing
 from support.peer import Modes, Receiver, connected
 from twinbus.wire.sas import make_token
 
@@ -44,8 +43,6 @@ SecondaryKey = "{LISTENER}"
 """
     for name, key in KEYS.items()
 )
-
-__all__ = ["quick_closing"]  # For all tests of this module.
 
 
 class Several(BrokerProcess):

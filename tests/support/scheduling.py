@@ -16,9 +16,11 @@ from xdist.scheduler import LoadFileScheduling
 ORDER = ("pipeline", "faults", "pair", "replication", "outbox", "compat", "console", "contract", "fuzz")
 WITHOUT_THE_SESSION = {
     "test_cluster.py",
+    "test_custody.py",
     "test_drill.py",
     "test_example.py",
     "test_intake.py",
+    "test_spark_crash.py",
     "test_syphon_killed.py",
 }
 
