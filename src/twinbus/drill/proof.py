@@ -41,11 +41,14 @@ class Proof:
 
     def lines(self) -> list[str]:
         """For people, before the verdict."""
+        from twinbus.pipeline.costs.cost import amount
+
+        priced = f"{amount(self.bill.total)} {self.bill.prices.currency} by the prices of {self.bill.prices.as_of}"
         return [
             self.findings.verdict(),
             self.findings.line(),
             self.findings.pair_line(),
-            f"cost: {self.bill.operations:,} billable operations; `twinbus pipeline cost` prices them",
+            f"cost: {self.bill.operations:,} billable operations, {priced}",
         ]
 
 
@@ -116,12 +119,11 @@ class Prover:
         return await asyncio.to_thread(self._judge, await self._spark(), evidence, window)
 
     def _judge(self, spark: SparkSession, evidence: Evidence, window: Window) -> Proof:
-        from twinbus.pipeline.costs.cost import cost
+        from twinbus.pipeline.costs.cost import cost, in_short
         from twinbus.pipeline.proof.reconcile import reconcile
         from twinbus.pipeline.proof.report import write_report
 
         findings = reconcile(spark, evidence, window)
         bill = cost(spark, evidence.journals)
-        costs = {share.key[0]: f"{share.operations:,}" for share in bill.by("kind")}
-        write_report(findings, self._report, {**costs, "billable operations": f"{bill.operations:,}"})
+        write_report(findings, self._report, in_short(bill))
         return Proof(findings, bill, self._report)
