@@ -40,7 +40,7 @@ from twinbus.pipeline.proof.evidence import RESIDENT_COLUMNS, RESIDENTS_VERSION,
 _TYPES = {"string": pa.string(), "int64": pa.int64(), "timestamp": pa.timestamp("us", "UTC")}
 FORWARD = {"connection": "", "client": "forward"}
 BROKER = {"connection": "", "client": "broker"}
-API = {"connection": "http", "client": "api"}
+REDRIVING = ({"connection": "http", "client": "api"}, {"connection": "http", "client": "job"})  # Prompt, console.
 # These come by themselves; the others go to the backlog if they are sent during the outage.
 DIRECT = {"lost_whole", "lost_message", "stuck", "unexplained", "unborn", "late", "out_of_order", "gap"}
 
@@ -235,9 +235,10 @@ class Run:
         at = self.arrived[who]
         self.primary.add("receive", ORDERS, who, at + 5, numbers)
         self.primary.add("deadletter", ORDERS, who, at + 9, numbers)
-        self.primary.add("receive", ORDERS.dead, who, at + 8_000, numbers, **API)
-        self.primary.add("send", ORDERS, who, at + 8_005, new, **API)
-        self.primary.add("forward", ORDERS.dead, who, at + 8_005, numbers, outcome=str(ORDERS.number), **API)
+        by = REDRIVING[numbers[0] % 2]
+        self.primary.add("receive", ORDERS.dead, who, at + 8_000, numbers, **by)
+        self.primary.add("send", ORDERS, who, at + 8_005, new, **by)
+        self.primary.add("forward", ORDERS.dead, who, at + 8_005, numbers, outcome=str(ORDERS.number), **by)
         self._work(ORDERS, who, new, at + 8_100)
 
     def _dropped(self, who: Numbers) -> None:

@@ -25,7 +25,7 @@ class Way(NamedTuple):
 
 
 _BY_FORWARDING = "client = 'forward' AND connection = ''"
-_BY_REDRIVE = "client = 'api' AND connection = 'http'"
+_BY_REDRIVE = "client IN ('api', 'job') AND connection = 'http'"  # At the prompt, or as a job of the console.
 
 # The first condition that holds is taken. Their places in these tables, counted from one, are the codes in the views.
 CREATED = (
