@@ -235,7 +235,7 @@ class Run:
         at = self.arrived[who]
         self.primary.add("receive", ORDERS, who, at + 5, numbers)
         self.primary.add("deadletter", ORDERS, who, at + 9, numbers)
-        by = REDRIVING[numbers[0] % 2]
+        by = REDRIVING[len(who) % 2]
         self.primary.add("receive", ORDERS.dead, who, at + 8_000, numbers, **by)
         self.primary.add("send", ORDERS, who, at + 8_005, new, **by)
         self.primary.add("forward", ORDERS.dead, who, at + 8_005, numbers, outcome=str(ORDERS.number), **by)
