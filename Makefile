@@ -59,7 +59,7 @@ types: $(VENV)/.stamp
 
 # Two at a time, a file by one worker; then, one by one, what measures time.
 test: setup lint types
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not alone"
+	$(BIN)/python -m pytest -n 3 --dist loadfile -m "not alone"
 	$(BIN)/python -m pytest -m alone
 	TWINBUS_TEST_STORE=postgresql $(BIN)/python -m pytest -n 2 --dist loadfile -m gateways tests/compat
 

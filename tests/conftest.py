@@ -20,7 +20,7 @@ from support.postgres import PostgresServer
 from support.repetition import IS_LONG
 from support.scheduling import LongOnesFirst, folder_of, long_ones_first
 
-# Two tests run at a time on two cores, so that the whole takes little more than half of the sum.
+# Three tests run at a time on two cores, so that the whole takes little more than a third of the sum.
 BUDGET_S = {
     "unit": 120,
     "fuzz": 60,

@@ -162,7 +162,7 @@ def test_killed_without_notice_nothing_is_lost_and_nothing_twice(
     try:
         wait_for(lambda: bool(list(out.glob("day=*/*.parquet"))) or running.poll() is not None, "a file", 120)
         put(broker, queue, numbered(3000, first=3000))  # It may be anywhere with these.
-        time.sleep(0.7)
+        time.sleep(0.3)
     finally:
         os.killpg(running.pid, signal.SIGKILL)
         running.wait()
@@ -171,7 +171,8 @@ def test_killed_without_notice_nothing_is_lost_and_nothing_twice(
     monkeypatch.setattr("twinbus.cli.pipeline_capture.session", lambda *options: nullcontext(spark))
     done = CliRunner().invoke(app, [*words, "--json"], env=told)
     assert done.exit_code == 0, done.stderr[-2000:]
-    assert json.loads(done.stdout.splitlines()[-1])["files"] >= 1
+    # On a quick machine everything may be in files already, and only the settling is left.
+    assert (json.loads(done.stdout.splitlines()[-1])["files"] >= 1) == (len(seen) < 6000)
     assert ids(out) == all_of(6000)
     assert contents(broker, queue) == []
 
