@@ -30,7 +30,7 @@ BUDGET_S = {
     "pair": 450,
     "replication": 320,
     "outbox": 200,
-    "pipeline": 900,
+    "pipeline": 1200,
     "console": 180,
 }
 

@@ -18,7 +18,7 @@ from twinbus.model.errors import BusError, Fault
 from twinbus.model.message import Incoming
 from twinbus.sql import postgres as engine
 from twinbus.sql.postgres import Connection
-from twinbus.store import commands, range_commands
+from twinbus.store import commands, range_commands, surveying
 from twinbus.store.commands import Configure, Count, Create, EntityName, Introduce, QueueSettings, Send
 from twinbus.store.postgres import dialect, execution, sweeping
 from twinbus.store.postgres.journal import PostgresJournal
@@ -369,7 +369,7 @@ class TestFailures:
 
 
 def test_every_command_is_known_to_it():
-    everything = [*vars(commands).values(), *vars(range_commands).values()]
+    everything = [*vars(commands).values(), *vars(range_commands).values(), *vars(surveying).values()]
     known = {command for command in everything if isinstance(command, type)}
     kinds = {command for command in known if issubclass(command, commands.Command)} - {commands.Command}
     assert kinds == set(execution._PHASES)

@@ -201,10 +201,12 @@ def test_a_merge_starts_and_goes_on_while_one_namespace_is_dead(
     files = job.files
     assert files is not None
     away: list[set[str]] = [set()]  # As it changed.
+    copies: dict[str, int] = {}
 
     def told(progress: Progress) -> None:
         if set(progress.away) != away[-1]:
             away.append(set(progress.away))
+        copies.update(progress.totals.copies)
 
     put(secondary, entity, numbered(10))
     secondary.kill()
@@ -224,6 +226,8 @@ def test_a_merge_starts_and_goes_on_while_one_namespace_is_dead(
             secondary.start()
             put(secondary, entity, numbered(15, first=10))
             _wait_for_rows(files, 26, merging)
+            # Files are there before their batch is counted.
+            wait_for(lambda: copies == {PRIMARY: 20, SECONDARY: 26}, "the count of all copies", 60)
         finally:
             until.set()
             if secondary.process is None:
