@@ -16,6 +16,7 @@ from twinbus.drill.stage import Plan
 WIDTH, HEIGHT, LEFT, BOTTOM, RIGHT, TOP = 960, 320, 56, 28, 110, 12
 SERIES = ("acknowledged", "diverted", "received")
 LISTED_MAX = 1000  # Ids on the page.
+SENTENCE_MAX = 160
 _STYLE = """
 :root { color-scheme: light dark; --page: #fbfbf9; --card: #fff; --ink: #1d2329; --soft: #5b6570; --faint: #c9ced4;
   --good: #176f3c; --bad: #b3261e; --acknowledged: #3566b8; --diverted: #c2570c; --received: #1b7f5c; }
@@ -58,7 +59,7 @@ def page(plan: Plan, course: Course, ending: Ending) -> str:
         f"<h1>Drill: {escape(plan.scenario)}</h1>",
         f'<p class="soft">{course.began_at:%Y-%m-%d %H:%M:%S} UTC; {seed}</p>',
         f'<div class="verdict{"" if ending.holds else " bad"}"><b>{said}</b><br>{escape(ending.verdict.line())}</div>',
-        *(f"<p>{escape(text)}</p>" for text in (*ending.broken, *ending.remarks)),
+        *(_remark(text) for text in (*ending.broken, *ending.remarks)),
         f"<h2>Messages over time</h2><figure>{picture(course)}</figure>",
         f"<h2>What happened</h2><table><tr><th>after</th><th></th></tr>{moments}</table>",
         *_listed("Lost", ending.verdict.lost),
@@ -71,6 +72,13 @@ def page(plan: Plan, course: Course, ending: Ending) -> str:
         + "\n".join(body)
         + "\n</body></html>\n"
     )
+
+
+def _remark(text: str) -> str:
+    """A sentence; one with a long list is opened by whoever wants it."""
+    if len(text) <= SENTENCE_MAX:
+        return f"<p>{escape(text)}</p>"
+    return f"<details><summary>{escape(text[:SENTENCE_MAX])}…</summary><p>{escape(text)}</p></details>"
 
 
 def picture(course: Course) -> str:

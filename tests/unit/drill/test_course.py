@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -118,6 +119,15 @@ def test_the_report_shows_verdict_picture_and_names_and_escapes_what_senders_wro
     assert "<script>" not in told
     assert told.count("<polyline") == 3
     assert told.count('class="mark"') == 2
+
+
+def test_a_long_remark_is_folded_and_whole() -> None:
+    ids = ", ".join(f"orders-{number:06}" for number in range(40))
+    told = page(Plan(), Course("disaster"), replace(ended(), remarks=("short", f"lost: {ids}")))
+
+    assert "<p>short</p>" in told
+    assert told.count("<details>") == 1
+    assert f"<p>lost: {ids}</p></details>" in told
 
 
 def test_the_destinations_are_what_the_brokers_are_given() -> None:
