@@ -59,7 +59,7 @@ def page() -> str:
     lines = [HEAD, f"| feature | {' | '.join(CLIENTS)} |", "|---|" + "--:|" * len(CLIENTS)]
     for feature, all_shown in sorted(by_feature.items()):
         counts = [sum(shown.client == client for shown in all_shown) for client in CLIENTS]
-        anchor = feature.lower().replace(" ", "-")
+        anchor = feature.lower().replace(":", "").replace(" ", "-")  # As GitHub makes it of the heading.
         lines.append(f"| [{feature}](#{anchor}) | {' | '.join(str(count or '') for count in counts)} |")
     for feature, all_shown in sorted(by_feature.items()):
         lines += ["", f"## {feature}", ""]
