@@ -79,6 +79,10 @@ class RequestLinks(Endpoint):
         try:
             await within(self.stream.timeout_s, lot.done, what)
             return await within(self.stream.timeout_s, answer, what)
+        except ClientError as error:
+            # Its `failed` counts this one request. Somebody who opens a link in order to send a batch would read it as
+            # the fate of the batch, and take all but the first message for sent.
+            raise error.but(definite=error.definite) from error
         finally:
             self._answers.pop(message_id, None)
             if answer.done() and not answer.cancelled():

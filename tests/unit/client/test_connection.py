@@ -57,6 +57,17 @@ async def test_a_refused_token_says_so(peer: Any, open_connection: Any, status: 
     assert refusal.value.definite
 
 
+async def test_a_connection_that_is_lost_while_a_token_is_put_says_nothing_about_the_caller_s_messages(
+    peer: Any, open_connection: Any
+) -> None:
+    """Somebody who opens a sender for a batch must not take all but the first message for sent."""
+    async with open_connection(Authentication.CBS) as connection:
+        peer.take = lambda link, items: peer.hang_up()
+        with pytest.raises(ClientError) as loss:
+            await connection.sender("orders")
+    assert (loss.value.condition, loss.value.failed) == ("twinbus:connection-lost", {})
+
+
 async def test_a_token_is_renewed_before_it_expires(
     peer: Any, open_connection: Any, clock: Any, let_turns_pass: Turns
 ) -> None:
