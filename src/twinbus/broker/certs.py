@@ -45,10 +45,7 @@ def make_certificates(directory: Path, hosts: list[str], *, force: bool = False)
         )
     if made.ca.exists() != ca_key.exists():
         raise CertificatesError(f"{directory} holds only one of ca.pem and ca.key; restore or remove it")
-    try:
-        import trustme
-    except ImportError as missing:
-        raise CertificatesError("making certificates needs the extra 'tls': pip install 'twinbus[tls]'") from missing
+    import trustme  # With the cryptography beneath it, it takes a while.
 
     names = list(dict.fromkeys([*LOOPBACK_HOSTS, *hosts]))
     new_authority = not made.ca.exists()

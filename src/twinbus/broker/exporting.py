@@ -22,7 +22,7 @@ from twinbus.model.logged import EventLog
 from twinbus.model.metrics import Labels
 from twinbus.store import export_files
 from twinbus.store.commands import Record, Sweep
-from twinbus.store.export import DAY_MS, JournalSource, Limits, Place, Stream, check_arrow, day_of
+from twinbus.store.export import DAY_MS, JournalSource, Limits, Place, Stream, day_of
 from twinbus.store.range_commands import CloseRange, FinishRange, Range, Trim
 
 _log = EventLog(__name__)
@@ -215,7 +215,6 @@ class Exporter:
         stores: Sequence[tuple[StoreShell, Callable[[], JournalSource]]],
         clock: Clock,
     ) -> None:
-        check_arrow()
         self.directory = directory
         self._namespace = namespace
         self._settings = settings

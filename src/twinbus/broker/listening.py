@@ -9,12 +9,14 @@ import threading
 import time
 from collections.abc import Callable
 
-import psycopg
-
 from twinbus.broker.addresses import DatabaseAddress
 from twinbus.model.errors import BusError
+from twinbus.model.extras import needing
 from twinbus.model.logged import EventLog
 from twinbus.sql.postgres import Listener
+
+with needing("psycopg"):
+    import psycopg
 
 _log = EventLog(__name__)
 

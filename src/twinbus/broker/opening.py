@@ -18,7 +18,7 @@ from twinbus.broker.addresses import DatabaseAddress
 from twinbus.broker.clock import MovableClock, SystemClock
 from twinbus.broker.datadir import DataDirectory
 from twinbus.broker.opened import Audience
-from twinbus.broker.settings import NamespaceSettings, SettingsError
+from twinbus.broker.settings import NamespaceSettings
 from twinbus.broker.stores import CatalogShell, StoreShell
 from twinbus.entities.namespace import Namespace
 from twinbus.model.clock import Clock
@@ -79,14 +79,8 @@ def data_of(settings: NamespaceSettings, clock: SystemClock | MovableClock, audi
     if not settings.store:
         return EmbeddedData(settings, clock, audience)
     addresses = [DatabaseAddress(uri) for uri in settings.store]
-    try:
-        from twinbus.broker.shared_data import SharedData
-    except ModuleNotFoundError as missing:
-        if (missing.name or "").partition(".")[0] != "psycopg":
-            raise
-        raise SettingsError(
-            "PostgreSQL stores need the package psycopg: install Twinbus as `pip install twinbus[postgres]`."
-        ) from None
+    from twinbus.broker.shared_data import SharedData  # psycopg is for those who use it.
+
     return SharedData(settings, addresses, clock, audience)
 
 

@@ -197,6 +197,15 @@ class Settings:
         """Plain text is for loopback; elsewhere it must be asked for."""
         return self.is_loopback or self.allow_plain
 
+    @property
+    def extra_modules(self) -> list[str]:
+        """What a broker with these settings imports and a plain installation does not have: see `model.extras`."""
+        needed = {
+            "psycopg": any(namespace.store for namespace in self.namespaces),
+            "pyarrow": any(namespace.journal.export for namespace in self.namespaces),
+        }
+        return [module for module, is_needed in needed.items() if is_needed]
+
     def check(self) -> None:
         """Refuse combinations that cannot work or are not safe."""
         names = [namespace.name.lower() for namespace in self.namespaces]

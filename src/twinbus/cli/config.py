@@ -19,6 +19,7 @@ def check_config(
     from twinbus.broker.config import from_file
     from twinbus.broker.reference import schema_text
     from twinbus.broker.settings import Settings, SettingsError
+    from twinbus.model.extras import MissingExtraError, missing
 
     if schema:
         typer.echo(schema_text(), nl=False)
@@ -37,3 +38,5 @@ def check_config(
         counts = {"queue": len(namespace.queues), "topic": len(namespace.topics), "subscription": subscriptions}
         told = ", ".join(f"{count} {noun}{'' if count == 1 else 's'}" for noun, count in counts.items())
         typer.echo(f"  namespace '{namespace.name}': {told}")
+    if absent := missing(*settings.extra_modules):
+        typer.echo(f"It cannot be served here yet. {MissingExtraError(absent)}", err=True)

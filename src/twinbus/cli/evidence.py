@@ -80,14 +80,10 @@ async def halves(pair: Path | None, primary: str | None, secondary: str | None) 
 
 @contextmanager
 def readable() -> Iterator[None]:
-    """What is wrong with evidence, or missing for reading it, becomes a sentence at the prompt."""
+    """What is wrong with evidence becomes a sentence at the prompt."""
     from twinbus.pipeline.errors import PipelineError
 
     try:
         yield
     except PipelineError as problem:
         raise PromptError(clean(str(problem))) from None
-    except ModuleNotFoundError as missing:
-        if missing.name not in ("pyarrow", "azure", "matplotlib"):
-            raise
-        raise PromptError(f"This needs {missing.name}: pip install 'twinbus[spark]'.") from None

@@ -26,6 +26,7 @@ from twinbus.cli.output import Output, Table
 from twinbus.cli.pairing import PairOption, PrimaryOption, SecondaryOption
 from twinbus.cli.running import PromptError, command
 from twinbus.cli.showing import clean
+from twinbus.model.extras import require
 
 if TYPE_CHECKING:
     from twinbus.pipeline.proof.evidence import Evidence
@@ -51,6 +52,7 @@ async def explain(
     asked = not offline and bool(pair or primary or secondary)
     if not asked and not evidence.journals and not evidence.send_logs:
         raise PromptError("Name journals with --journal, or a pair that can be asked with --pair or --primary.")
+    require("pyarrow", *(["azure.servicebus"] if asked else []))
     with readable():
         from twinbus.pipeline.proof import explain as telling
 

@@ -3,30 +3,33 @@
 `PairedServiceBusClient` here is synchronous; the one for asyncio is in `twinbus.pair.aio`.
 """
 
-from twinbus.pair.board import Change, Scope
-from twinbus.pair.core import PairStatus
-from twinbus.pair.description import DescriptionError, PairDescription
-from twinbus.pair.errors import (
-    AlreadyDoneError,
-    BacklogError,
-    LedgerError,
-    NotReplicatedError,
-    NotWhileDivertedError,
-    OutboxError,
-    OutboxFullError,
-    PairError,
-    PairingError,
-    PartnerError,
-    RefusedError,
-)
-from twinbus.pair.health import State
-from twinbus.pair.ledger_keeping import Ledger
-from twinbus.pair.options import SendAvailabilityOptions
-from twinbus.pair.outbox import Outbox
-from twinbus.pair.outbox_client import OutboxClient
-from twinbus.pair.outbox_rows import Queued
-from twinbus.pair.replication_sync import ReplicatedClient
-from twinbus.pair.sync import PairedSender, PairedServiceBusClient
+from twinbus.model.extras import needing
+
+with needing("azure.servicebus"):
+    from twinbus.pair.board import Change, Scope
+    from twinbus.pair.core import PairStatus
+    from twinbus.pair.description import DescriptionError, PairDescription
+    from twinbus.pair.errors import (
+        AlreadyDoneError,
+        BacklogError,
+        LedgerError,
+        NotReplicatedError,
+        NotWhileDivertedError,
+        OutboxError,
+        OutboxFullError,
+        PairError,
+        PairingError,
+        PartnerError,
+        RefusedError,
+    )
+    from twinbus.pair.health import State
+    from twinbus.pair.ledger_keeping import Ledger
+    from twinbus.pair.options import SendAvailabilityOptions
+    from twinbus.pair.outbox import Outbox
+    from twinbus.pair.outbox_client import OutboxClient
+    from twinbus.pair.outbox_rows import Queued
+    from twinbus.pair.replication_sync import ReplicatedClient
+    from twinbus.pair.sync import PairedSender, PairedServiceBusClient
 
 __all__ = [
     "AlreadyDoneError",

@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, LiteralString
 
-import psycopg
-
 from twinbus.model.errors import BusError, Fault
+from twinbus.model.extras import needing
 from twinbus.pair.ledger import Copy, Entry, Key, State
 from twinbus.pair.ledger_storage import NAMES, TABLE, TRIM_CHUNK, Command, Group, Record, Row, Trim
 from twinbus.sql import postgres
+
+with needing("psycopg"):
+    import psycopg
 
 ATTEMPTS = 8
 READ_ROWS = 5000

@@ -9,14 +9,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, LiteralString
 
-import psycopg
-from psycopg.rows import tuple_row
-
 from twinbus.model.errors import BusError
+from twinbus.model.extras import needing
 from twinbus.pair.errors import OutboxError, OutboxFullError
 from twinbus.pair.outbox_home import Work
 from twinbus.pair.outbox_rows import VERSION, Counts, Entry, Lease, Row, Wanted
 from twinbus.sql import postgres
+
+with needing("psycopg"):
+    import psycopg
+    from psycopg.rows import tuple_row
 
 _SCHEMA: tuple[LiteralString, ...] = (
     """CREATE TABLE IF NOT EXISTS twinbus_outbox (

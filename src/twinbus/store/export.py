@@ -9,10 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from twinbus.model.errors import BusError, Fault
+from twinbus.model.extras import needing
 from twinbus.model.journal import COLUMNS, DAY, VERSION, VERSION_KEY
 from twinbus.model.partition import NUMBER_BITS
 from twinbus.store.commands import EntityName
@@ -113,17 +112,10 @@ def part_of(namespace: str, name: str) -> Part | None:
 # Tables
 
 
-def check_arrow() -> None:
-    """Say in one sentence what is missing and where to get it; does not import it, which takes a while."""
-    if find_spec("pyarrow") is None:
-        text = "The journal as files needs the package pyarrow: install Twinbus as `pip install twinbus[parquet]`."
-        raise BusError(Fault.NOT_ALLOWED, text)
-
-
 def arrow() -> Any:
-    """The package itself."""
-    check_arrow()
-    import pyarrow
+    """The package pyarrow."""
+    with needing("pyarrow"):
+        import pyarrow
 
     return pyarrow
 

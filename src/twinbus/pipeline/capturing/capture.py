@@ -11,13 +11,15 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it.
-
+from twinbus.model.extras import needing
 from twinbus.pipeline.capturing.archive import Archive, Batch, Published
 from twinbus.pipeline.capturing.captured import COMPACT_EVERY, Captured, Numbers, repeated, seen
 from twinbus.pipeline.merging.queries import batch_of, in_words, run, write_days
 from twinbus.pipeline.namespace import FRAGMENT_BITS
 from twinbus.pipeline.options import MAIN, SourceOptions
+
+with needing("pyspark"):
+    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it.
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

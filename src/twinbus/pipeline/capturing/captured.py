@@ -11,11 +11,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
-
+from twinbus.model.extras import needing
 from twinbus.pipeline.capturing import compaction
 from twinbus.pipeline.capturing.archive import SUFFIX, Archive, Published
 from twinbus.pipeline.namespace import FRAGMENT_BITS
+
+with needing("pyarrow"):
+    import pyarrow.parquet as pq
 
 COMPACT_EVERY = 20  # Batches.
 

@@ -14,11 +14,13 @@ from pathlib import Path
 from typing import NamedTuple
 from uuid import uuid4
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
+from twinbus.model.extras import needing
 from twinbus.pipeline.capturing.archive import COMPACTING, DAY, SUFFIX, Archive, make_durable, sync
 from twinbus.pipeline.errors import PipelineError
+
+with needing("pyarrow"):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
 
 SMALL_BYTES = 64 * 1024 * 1024  # What is larger is left as it is.
 LARGE_BYTES = 256 * 1024 * 1024  # Files are joined up to this size.

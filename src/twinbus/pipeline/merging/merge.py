@@ -16,11 +16,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it.
-
 from twinbus.client.atom import topic_of
 from twinbus.client.errors import ClientError
 from twinbus.model import limits
+from twinbus.model.extras import needing
 from twinbus.model.topic import SubscriptionDescription
 from twinbus.pair.description import PairDescription
 from twinbus.pair.tags import Kind, Tag
@@ -32,6 +31,9 @@ from twinbus.pipeline.merging.sightings import PRIMARY, SECONDARY, SIDES, Alone,
 from twinbus.pipeline.options import entity_path
 from twinbus.pipeline.reading.staging import note_of
 from twinbus.pipeline.rows import PAYLOAD
+
+with needing("pyspark"):
+    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it.
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -13,11 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from pyspark.errors import PySparkException
-from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it.
-
+from twinbus.model.extras import needing
 from twinbus.pipeline.capturing.archive import DAY, Batch
 from twinbus.pipeline.errors import PipelineError
+
+with needing("pyspark"):
+    from pyspark.errors import PySparkException
+    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it.
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

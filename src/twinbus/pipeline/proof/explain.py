@@ -12,16 +12,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
-
 from twinbus.client.messages import read
 from twinbus.model.address import is_backlog
+from twinbus.model.extras import needing
 from twinbus.pipeline.errors import PipelineError
 from twinbus.pipeline.proof import sendlog
 from twinbus.pipeline.proof.evidence import Evidence
 from twinbus.pipeline.proof.versions import check_journal, check_residents, journal_files
+
+with needing("pyarrow"):
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
 
 if TYPE_CHECKING:
     from twinbus.pair.half import Half  # With it comes the SDK, which takes a while, and most need no more than files.

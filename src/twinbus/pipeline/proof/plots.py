@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from twinbus.model.extras import needing
 from twinbus.pipeline.proof.findings import Series, Timeline
 
 if TYPE_CHECKING:
@@ -62,11 +63,11 @@ def timeline(found: Timeline) -> str:
 
 def latencies(found: Sequence[Series]) -> str:
     """How long messages took from being accepted to being completed; empty when none was."""
-    from matplotlib.ticker import NullLocator
-
     if not any(series.bins for series in found):
         return ""
     figure, (axes,) = _figure(1, 2.8)
+    from matplotlib.ticker import NullLocator
+
     total = sum(count for series in found for _, count in series.bins)
     for series in found:
         edges = [2 ** (number / 4) / 1000 for number, _ in series.bins]
@@ -87,8 +88,9 @@ def latencies(found: Sequence[Series]) -> str:
 
 def _figure(rows: int, height_in: float) -> tuple[Figure, list[Axes]]:
     # The classes themselves and no pyplot: nothing of the process's own settings is touched, and no window is opened.
-    from matplotlib.backends.backend_svg import FigureCanvasSVG
-    from matplotlib.figure import Figure
+    with needing("matplotlib"):
+        from matplotlib.backends.backend_svg import FigureCanvasSVG
+        from matplotlib.figure import Figure
 
     figure = Figure(figsize=(_WIDTH_IN, height_in), layout="constrained")
     FigureCanvasSVG(figure)

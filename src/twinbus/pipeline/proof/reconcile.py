@@ -10,18 +10,22 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import pyarrow.compute as pc
-from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
-
+from twinbus.model.extras import needing
 from twinbus.model.journal import COLUMNS, Column
 from twinbus.pipeline.errors import PipelineError
-from twinbus.pipeline.proof import custody, judgement, kinship, sendlog, timing
+from twinbus.pipeline.proof import custody, judgement, kinship, timing
 from twinbus.pipeline.proof.balancing import balances
 from twinbus.pipeline.proof.evidence import RESIDENT_COLUMNS, Evidence, Window
 from twinbus.pipeline.proof.findings import TITLES, Balance, Delay, Findings, Found, Series, Timeline
-from twinbus.pipeline.proof.versions import check_journal, check_residents, journal_files, operations_in
-from twinbus.pipeline.session import is_local
+
+with needing("pyarrow", "pyspark"):
+    import pyarrow.compute as pc
+    from pyspark.errors import PySparkException
+    from pyspark.sql import DataFrame, SparkSession
+
+    from twinbus.pipeline.proof import sendlog
+    from twinbus.pipeline.proof.versions import check_journal, check_residents, journal_files, operations_in
+    from twinbus.pipeline.session import is_local
 
 BINS = 240
 _TYPES = {"string": "STRING", "int32": "INT", "int64": "BIGINT", "timestamp": "TIMESTAMP"}

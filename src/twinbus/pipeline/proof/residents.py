@@ -16,17 +16,19 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from twinbus.client.atom import Administration, AtomError
 from twinbus.client.connection import Connection
 from twinbus.client.diverting import PATH
 from twinbus.client.errors import ClientError
 from twinbus.client.messages import read
 from twinbus.client.upkeep import clock
+from twinbus.model.extras import needing
 from twinbus.pair.half import Half
 from twinbus.pipeline.proof.evidence import RESIDENT_COLUMNS, RESIDENTS_VERSION, RESIDENTS_VERSION_KEY
+
+with needing("pyarrow"):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
 
 SUB_QUEUES = ("", "$DeadLetterQueue", "$Transfer/$DeadLetterQueue")
 AT_ONCE = 8  # So many entities are browsed beside each other.

@@ -12,10 +12,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
+from twinbus.model.extras import needing
 from twinbus.pipeline.errors import PipelineError
+
+with needing("pyarrow"):
+    import pyarrow as pa
+    import pyarrow.compute as pc
 
 EVENTS = ("attempted", "acknowledged", "failed")
 

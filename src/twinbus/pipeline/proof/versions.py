@@ -8,12 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
+from twinbus.model.extras import needing
 from twinbus.model.journal import VERSION, VERSION_KEY
 from twinbus.pipeline.errors import PipelineError
 from twinbus.pipeline.proof.evidence import RESIDENTS_VERSION, RESIDENTS_VERSION_KEY
+
+with needing("pyarrow"):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
 
 
 def check_journal(files: Sequence[Path]) -> None:

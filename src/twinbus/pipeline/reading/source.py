@@ -8,12 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from pyspark.sql.datasource import DataSourceReader, InputPartition
-
+from twinbus.model.extras import needing
 from twinbus.pipeline.namespace import namespace_of
 from twinbus.pipeline.options import SourceOptions
 from twinbus.pipeline.reading.browsing import Browser, Span, plan
 from twinbus.pipeline.rows import RowMaker
+
+with needing("pyspark"):
+    from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 
 class BrowsingReader(DataSourceReader):

@@ -16,9 +16,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import pyarrow as pa
-
+from twinbus.model.extras import needing
 from twinbus.pipeline.errors import PipelineError
+
+with needing("pyarrow"):
+    import pyarrow as pa
 
 LAYOUT = 1
 AWAY = "away.txt"

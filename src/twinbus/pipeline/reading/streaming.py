@@ -10,9 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
-
+from twinbus.model.extras import needing
 from twinbus.pipeline.errors import PipelineError
 from twinbus.pipeline.namespace import namespace_of
 from twinbus.pipeline.options import DEFER, STAGE, SourceOptions
@@ -24,6 +22,10 @@ from twinbus.pipeline.reading.intake import Intake
 from twinbus.pipeline.reading.staged import Limit, Offset, StagedClaims
 from twinbus.pipeline.reading.staging import Staging, read_range
 from twinbus.pipeline.rows import RowMaker
+
+with needing("pyspark"):
+    from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+    from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 # Without a limit a first batch would try to hold a whole backlog.
 MESSAGES_PER_ENTITY = 10_000

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from twinbus.client import Connection, ReceivedMessage, Sender
 from twinbus.client.errors import TIMED_OUT, ClientError
@@ -27,6 +28,7 @@ QUIET_S = 0.15  # A queue that gives nothing for so long is left; the next round
 ORDERED_QUIET_S = 0.6  # Longer than a session that gives nothing is held.
 BURST_S = 0.1  # How much of its rate a task may use at once.
 LOOK_S = 0.05
+STOP_LOOK_S = 0.1
 ROUND_OVER = "the round is over"
 
 
@@ -77,11 +79,15 @@ class Pace:
 class Mover:
     """One task in one round."""
 
-    def __init__(self, description: PairDescription, share: Share, round_s: float) -> None:
+    def __init__(
+        self, description: PairDescription, share: Share, round_s: float, stop_file: Path | None = None
+    ) -> None:
+        """The round ends early when there is a `stop_file`."""
         self._options = description.options
         self._primary, self._secondary = description.halves()
         self._share = share
         self._round_s = round_s
+        self._stop_file = stop_file
         self._until = 0.0
         self._clock: Callable[[], float] = lambda: 0.0
         self._pace: Pace | None = None
@@ -94,7 +100,7 @@ class Mover:
         self._until = self._clock() + self._round_s
         if self._share.rate is not None:
             self._pace = Pace(self._share.rate, self._clock())
-        watching = asyncio.create_task(self._give_up_silence())
+        watching = asyncio.gather(self._give_up_silence(), self._heed(self._stop_file))
         try:
             await asyncio.gather(
                 *(self._receive(queue) for queue in self._share.receivers),
@@ -102,7 +108,8 @@ class Mover:
             )
         finally:
             watching.cancel()
-            await asyncio.gather(self._primary.close(), self._secondary.close(), return_exceptions=True)
+            closing = (self._primary.close(), self._secondary.close())
+            await asyncio.gather(watching, *closing, return_exceptions=True)
         return self._done
 
     def _is_over(self) -> bool:
@@ -115,6 +122,14 @@ class Mover:
         self._done.primary_gone = True
         self._done.problems[self._primary.target.host] = f"the primary has not answered for {silence_s:g} s"
         await self._primary.close()  # Whoever waits for an answer is told that there will be none.
+
+    async def _heed(self, stop_file: Path | None) -> None:
+        """Whoever stops the driver does not want to wait for the end of the round."""
+        while stop_file is not None:
+            await asyncio.sleep(STOP_LOOK_S)
+            if stop_file.exists():
+                self._until = self._clock()
+                return
 
     # Without order
 
@@ -220,6 +235,6 @@ def lot_of(options: SendAvailabilityOptions) -> int:
     return options.syphon_batch * LOTS
 
 
-def run(description: PairDescription, round_s: float, share: Share) -> Done:
+def run(description: PairDescription, round_s: float, share: Share, stop_file: Path | None = None) -> Done:
     """A share's round, in a process of its own."""
-    return asyncio.run(Mover(description, share, round_s).run())
+    return asyncio.run(Mover(description, share, round_s, stop_file).run())

@@ -6,36 +6,42 @@ the secondary is asked what is left, and the next round is planned by that (`rou
 Why rounds, and neither a streaming query nor one long job: a round that is lost with its executors is simply followed
 by the next one, planned for the executors that there are then. A primary that fails again ends a round, and nothing is
 received from the backlog until it is back. Whoever stops the driver waits for the end of a round and leaves no locks;
-tasks whose driver was killed end by themselves. Counts come home with the results, over no port of our own. There is
-no checkpoint: the only state is which messages are in the backlog, and the secondary keeps that.
+where tasks and driver share a machine, a file ends it early. Tasks whose driver was killed end by themselves. Counts
+come home with the results, over no port of our own. There is no checkpoint: the only state is which messages are in
+the backlog, and the secondary keeps that.
 """
 
 from __future__ import annotations
 
 import asyncio
 import re
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import Any
-
-from py4j.protocol import Py4JError, Py4JJavaError
-from pyspark import TaskContext
-from pyspark.errors import PySparkException, PythonException
-from pyspark.sql import SparkSession
 
 from twinbus.client.errors import ClientError
 from twinbus.model.address import ORDERED_BACKLOG_PART
+from twinbus.model.extras import needing
 from twinbus.pair.description import PairDescription
 from twinbus.pair.half import Half
 from twinbus.pair.pairing import Paired, pair
 from twinbus.pair.presence import Presence
 from twinbus.pipeline.errors import PipelineError
+from twinbus.pipeline.session import is_local
 from twinbus.pipeline.syphoning import movement
 from twinbus.pipeline.syphoning.movement import Done
 from twinbus.pipeline.syphoning.progress import Meter, Progress, Waiting
 from twinbus.pipeline.syphoning.rounds import Share, plan
+
+with needing("pyspark"):
+    from py4j.protocol import Py4JError, Py4JJavaError
+    from pyspark import TaskContext
+    from pyspark.errors import PySparkException, PythonException
+    from pyspark.sql import SparkSession
 
 ROUND_S = 10.0  # Between two rounds up to half a second is lost; who stops the driver waits for the end of one.
 LOOK_S = 1.0  # How often the secondary is asked during a round.
@@ -68,11 +74,16 @@ class SparkSyphon:
         self._stopping = asyncio.Event()
         self._presence: Presence | None = None
         self._announcing: asyncio.Task[None] | None = None
+        is_here = is_local(spark.sparkContext.master or "")
+        self._place = tempfile.TemporaryDirectory(prefix="twinbus-syphon-") if is_here else None
+        self._stop_file = None if self._place is None else Path(self._place.name, "stop")
 
     async def __aenter__(self) -> SparkSyphon:
         return self
 
     async def __aexit__(self, *args: object) -> None:
+        if self._place is not None:
+            self._place.cleanup()
         if self._announcing is not None and self._presence is not None:
             self._announcing.cancel()
             await asyncio.gather(self._announcing, return_exceptions=True)
@@ -94,8 +105,10 @@ class SparkSyphon:
         return self._meter.progress(time.monotonic())
 
     def stop(self) -> None:
-        """End after this round."""
+        """End after this round, which ends early where its tasks can see that it should."""
         self._stopping.set()
+        if self._stop_file is not None:
+            self._stop_file.touch()
 
     @property
     def is_stopping(self) -> bool:
@@ -238,7 +251,7 @@ class SparkSyphon:
         """In a thread, as it waits for Spark. Secrets go with the code of a task, which no file is made of."""
         context = self._spark.sparkContext
         context.setJobGroup(GROUP, "brings messages home", interruptOnCancel=True)
-        work = partial(_task, self._description, self._round_s)
+        work = partial(_task, self._description, self._round_s, self._stop_file)
         return context.parallelize(shares, len(shares)).mapPartitions(work).collect()
 
     def _demand_spark(self, failure: Exception) -> None:
@@ -262,11 +275,13 @@ class SparkSyphon:
         }
 
 
-def _task(description: PairDescription, round_s: float, shares: Iterator[Share]) -> Iterator[Done]:
+def _task(
+    description: PairDescription, round_s: float, stop_file: Path | None, shares: Iterator[Share]
+) -> Iterator[Done]:
     """On an executor."""
     context = TaskContext.get()
     for share in shares:
-        done = movement.run(description, round_s, share)
+        done = movement.run(description, round_s, share, stop_file)
         done.attempt = context.attemptNumber() if context is not None else 0
         yield done
 

@@ -14,12 +14,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from pyspark import TaskContext
-from pyspark.sql.datasource import DataSourceStreamWriter, DataSourceWriter, WriterCommitMessage
-from pyspark.sql.types import Row, StructType
-
+from twinbus.model.extras import needing
 from twinbus.pipeline.errors import PipelineError
 from twinbus.pipeline.writing.sink_options import Columns, SinkOptions
+
+with needing("pyspark"):
+    from pyspark import TaskContext
+    from pyspark.sql.datasource import DataSourceStreamWriter, DataSourceWriter, WriterCommitMessage
+    from pyspark.sql.types import Row, StructType
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
