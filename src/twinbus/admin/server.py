@@ -11,7 +11,7 @@ import ssl
 from aiohttp import web
 
 KEEPALIVE_S = 75.0
-SHUTDOWN_S = 2.0
+SHUTDOWN_S = 0.5  # For answers that are on their way; who waits for a message is not kept waiting.
 HEADER_LINE_BYTES_MAX = 16_384  # A token may have 8 KiB, and a forwarding queue sends three.
 
 # aiohttp logs what it cannot read with a traceback and the bytes, in which there may be a token. Whoever sent them is

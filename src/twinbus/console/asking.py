@@ -20,7 +20,7 @@ from yarl import URL
 from twinbus.console.signing import Credential
 
 PATIENCE_S = 0.3  # A page waits for a namespace that may be gone no longer than this.
-OWN_PATIENCE_S = 3.0  # Its own broker is there, and may be busy.
+OWN_PATIENCE_S = 10.0  # Its own broker is there, and may be busy.
 ACT_S = 20.0
 ANSWER_BYTES_MAX = 8 * 1024 * 1024
 REMEMBERED_MAX = 200

@@ -15,7 +15,7 @@ from enum import Enum
 from types import TracebackType
 from typing import NamedTuple
 
-from twinbus.faults.frames import FrameCutter, Says
+from twinbus.faults.frames import Frame, FrameCutter, Says
 
 CHUNK_BYTES = 64 * 1024
 UNDER_WAY_MAX = 256  # Chunks that latency holds back.
@@ -62,6 +62,7 @@ class FaultProxy:
         self.latency_s = 0.0  # Added to each chunk, in each direction.
         self.bytes_per_s: float | None = None
         self.seen: Counter[tuple[Toward, Says]] = Counter()
+        self.arrived: Counter[tuple[Toward, Says]] = Counter()  # The same, with what is held back here.
         self.connections = 0
 
     @property
@@ -134,6 +135,14 @@ class FaultProxy:
             self._pairs.discard(pair)
 
 
+class _Chunk(NamedTuple):
+    """Bytes on their way."""
+
+    due: float  # By the loop's clock.
+    size: int  # None is the end.
+    frames: list[Frame]  # That were complete with it.
+
+
 class _Pair:
     """A client's connection and the one to the broker behind it."""
 
@@ -173,30 +182,31 @@ class _Pair:
 
     async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, toward: Toward) -> None:
         """Read and write beside each other, so that latency delays bytes without holding up those behind them."""
-        under_way: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(UNDER_WAY_MAX)
+        proxy, cutter = self._proxy, FrameCutter()
+        under_way: asyncio.Queue[_Chunk] = asyncio.Queue(UNDER_WAY_MAX)
         delivering = asyncio.create_task(self._deliver(under_way, writer, toward))
         try:
             loop = asyncio.get_running_loop()
             while data := await reader.read(CHUNK_BYTES):
-                await under_way.put((loop.time() + self._proxy.latency_s, data))
-            await under_way.put((loop.time() + self._proxy.latency_s, b""))
+                frames = cutter.feed(data)
+                proxy.arrived.update((toward, frame.says) for frame in frames)
+                await under_way.put(_Chunk(loop.time() + proxy.latency_s, len(data), frames))
+            await under_way.put(_Chunk(loop.time() + proxy.latency_s, 0, []))
             await delivering
         finally:
             delivering.cancel()
 
-    async def _deliver(
-        self, under_way: asyncio.Queue[tuple[float, bytes]], writer: asyncio.StreamWriter, toward: Toward
-    ) -> None:
-        proxy, cutter, loop = self._proxy, FrameCutter(), asyncio.get_running_loop()
+    async def _deliver(self, under_way: asyncio.Queue[_Chunk], writer: asyncio.StreamWriter, toward: Toward) -> None:
+        proxy, loop = self._proxy, asyncio.get_running_loop()
         while True:
-            due, data = await under_way.get()
-            if not data:
+            due, size, frames = await under_way.get()
+            if not size:
                 return
             await asyncio.sleep(max(due - loop.time(), 0))
             if proxy.bytes_per_s:
-                await asyncio.sleep(len(data) / proxy.bytes_per_s)
+                await asyncio.sleep(size / proxy.bytes_per_s)
             await proxy.gate()
-            for frame in cutter.feed(data):
+            for frame in frames:
                 if writer.is_closing():
                     return  # Who reads there is gone, perhaps killed.
                 swallowed = proxy.is_swallowed(frame.says, toward)

@@ -141,7 +141,7 @@ class Gateway:
 
     # The end
 
-    async def close(self, grace_s: float = 2.0) -> None:
+    async def close(self, grace_s: float = 1.0) -> None:
         """Stop accepting, tell every client, and wait a little for their goodbyes."""
         self._is_closing = True
         for server in self._servers:

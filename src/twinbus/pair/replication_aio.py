@@ -89,8 +89,8 @@ class ReplicatedClient:
         refuse_same(ConnectionString.parse(primary), ConnectionString.parse(secondary))
         settings = sdk.bounded(attempts, attempt_timeout) | dict(client_settings or {})
         return cls(
-            ServiceBusClient.from_connection_string(primary, **settings),
-            ServiceBusClient.from_connection_string(secondary, **settings),
+            ServiceBusClient.from_connection_string(primary, **(sdk.at_port(primary) | settings)),
+            ServiceBusClient.from_connection_string(secondary, **(sdk.at_port(secondary) | settings)),
             mode=mode,
             **kwargs,
         )

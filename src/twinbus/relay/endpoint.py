@@ -6,6 +6,7 @@ Pure: tokens are made for an instant that is handed in.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import ceil
 from urllib.parse import quote, urlsplit
 
 from twinbus.model.errors import BusError, Fault
@@ -57,9 +58,9 @@ class RelayEndpoint:
         return {"ServiceBusAuthorization": self.token(now_s)} if self.policy else {}
 
     def token(self, now_s: float) -> str:
-        """A token for this endpoint."""
+        """A token for this endpoint, good for its whole lifetime: tokens end at full seconds."""
         resource = f"http://{self.host}/{self.path}"
-        return sas.make_token(resource, self.policy, self.key, int(now_s) + self.token_lifetime_s)
+        return sas.make_token(resource, self.policy, self.key, ceil(now_s) + self.token_lifetime_s)
 
 
 def check_pair(one: RelayEndpoint, other: RelayEndpoint) -> None:

@@ -106,6 +106,7 @@ class RelayListener:
         while True:
             await asyncio.sleep(self._retry_s[min(failures, len(self._retry_s) - 1)])
             failures += 1
+            made_at_s = time.monotonic()
             try:
                 async with self._session.ws_connect(
                     endpoint.socket_url("listen"),
@@ -116,7 +117,7 @@ class RelayListener:
                     failures = 0
                     self._channels[number] = socket
                     self._listening[number].set()
-                    await self._serve(number, _Control(socket))
+                    await self._serve(number, _Control(socket), made_at_s)
                     log.info(
                         "relay.channel.ended",
                         "the relay at {host} ended the control channel: {code}",
@@ -137,8 +138,8 @@ class RelayListener:
             finally:
                 self._listening[number].clear()
 
-    async def _serve(self, number: int, control: _Control) -> None:
-        renewals = asyncio.ensure_future(self._renew_on(self._endpoints[number], control))
+    async def _serve(self, number: int, control: _Control, made_at_s: float) -> None:
+        renewals = asyncio.ensure_future(self._renew_on(self._endpoints[number], control, made_at_s))
         try:
             while (text := await control.text()) is not None:
                 command = json.loads(text)
@@ -153,9 +154,11 @@ class RelayListener:
         finally:
             renewals.cancel()
 
-    async def _renew_on(self, endpoint: RelayEndpoint, control: _Control) -> None:
+    async def _renew_on(self, endpoint: RelayEndpoint, control: _Control, made_at_s: float) -> None:
+        """After half of each token's life, counted from its making: connecting may have taken a part of it."""
         while endpoint.policy:
-            await asyncio.sleep(endpoint.token_lifetime_s / 2)
+            await asyncio.sleep(made_at_s + endpoint.token_lifetime_s / 2 - time.monotonic())
+            made_at_s = time.monotonic()
             await control.say(commands.renew_token(endpoint.token(time.time())))
 
     # Requests

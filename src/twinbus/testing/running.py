@@ -9,6 +9,7 @@ import os
 import re
 import select
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -16,7 +17,7 @@ import time
 from pathlib import Path
 
 START_S = 30.0
-STOP_S = 10.0
+STOP_S = 30.0
 _PORT = re.compile(r"^ +(amqp|http) +\w+://\S+:(\d+)$", re.MULTILINE)
 _STRING = re.compile(r"^Connection string of (\S+):\n +(Endpoint=\S+)$", re.MULTILINE)
 
@@ -25,11 +26,23 @@ class BrokerError(Exception):
     """The broker did not do what a test asked it for; the text has its own words."""
 
 
+def _kept_port() -> socket.socket:
+    """A port that the system gives to nobody else while this socket is open, also while the broker is down.
+
+    The broker may listen there all the same, because both say that they reuse the address and only one listens.
+    """
+    kept = socket.socket()
+    kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    kept.bind(("127.0.0.1", 0))
+    return kept
+
+
 class BrokerRun:
     """A broker that serves one namespace from a temporary directory. It ends with the process that started it."""
 
     def __init__(self, name: str, datacenter: str, stores: int, config: Path | None) -> None:
-        self.ports = {"amqp": 0, "http": 0}
+        self._kept = {door: _kept_port() for door in ("amqp", "http")}
+        self.ports = {door: int(kept.getsockname()[1]) for door, kept in self._kept.items()}
         self.connection_strings: dict[str, str] = {}
         self._options = ["--namespace", name, "--stores", str(stores), "--test-clock", "--stop-with-stdin"]
         if datacenter:
@@ -114,6 +127,8 @@ class BrokerRun:
         self._runs += 1
 
     def remove(self) -> None:
-        """End it and delete its data."""
+        """End it, delete its data and give its ports up."""
         self.kill()
+        for kept in self._kept.values():
+            kept.close()
         self._directory.cleanup()
