@@ -265,10 +265,10 @@ class Hosted:
             "hybrid_connections": len(self.namespace.hybrids.all()),
         }
 
-    def connection_strings(self, host: str, amqp_port: int | None) -> dict[str, str]:
-        """What applications need, ready to paste, by policy; without a port for plain text they use TLS."""
-        port, mark = ("", "") if amqp_port is None else (f":{amqp_port}", ";UseDevelopmentEmulator=true")
+    def connection_strings(self, address: str, *, plain: bool) -> dict[str, str]:
+        """What applications need, ready to paste, by policy; it is the emulator's mark that makes them use no TLS."""
+        mark = ";UseDevelopmentEmulator=true" if plain else ""
         return {
-            rule.name: f"Endpoint=sb://{host}{port};SharedAccessKeyName={rule.name};SharedAccessKey={rule.primary_key}{mark}"
+            rule.name: f"Endpoint=sb://{address};SharedAccessKeyName={rule.name};SharedAccessKey={rule.primary_key}{mark}"
             for rule in self.namespace.rules
         }

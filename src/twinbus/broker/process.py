@@ -10,7 +10,7 @@ import os
 import signal
 import ssl
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
@@ -23,17 +23,19 @@ from twinbus import __version__
 from twinbus.admin.app import make_app
 from twinbus.admin.server import bound_port, start_http
 from twinbus.admin.site import Site
+from twinbus.broker.certificate import expires_at_s, hosts_in
 from twinbus.broker.clock import MovableClock, SystemClock, WallClock
 from twinbus.broker.drilling import Drilling
-from twinbus.broker.expiry import expires_at_s
 from twinbus.broker.health import Health
 from twinbus.broker.hosting import Hosted
 from twinbus.broker.measuring import Measures, Sheet, write_door, write_process
+from twinbus.broker.reaching import host_for_clients, in_url, refused
 from twinbus.broker.settings import Settings, SettingsError
 from twinbus.entities.hosting import Hosting, nobodys
 from twinbus.gateway import telling, websocket
 from twinbus.gateway.context import Context
 from twinbus.gateway.server import Gateway
+from twinbus.model.extras import require
 from twinbus.model.logged import EventLog
 from twinbus.model.metrics import Numbers
 from twinbus.relay.door import PATH as RELAY_PATH
@@ -63,6 +65,7 @@ class Broker:
     ) -> None:
         """`site` are pages for people on the HTTP port, which somebody else serves; `drilling` runs drills."""
         settings.check()
+        require(*settings.extra_modules)
         self._site = site
         self._drilling = drilling
         self._relay_limits = relay_limits
@@ -140,16 +143,22 @@ class Broker:
         return context
 
     async def _listen(self, gateway: Gateway, tls: ssl.SSLContext | None) -> None:
-        settings = self.settings
-        try:
-            if settings.serves_plain:
-                self.ports["http"] = await self._serve_http(gateway, settings.http_port, None)
-                self.ports["amqp"] = await gateway.listen(settings.host, settings.amqp_port)
-            if tls is not None:
-                self.ports["https"] = await self._serve_http(gateway, settings.https_port, tls)
-                self.ports["amqps"] = await gateway.listen(settings.host, settings.amqps_port, tls)
-        except OSError as problem:
-            raise SettingsError(f"A port cannot be opened: {problem.strerror or problem}.") from None
+        """Open all doors, HTTP before AMQP, whose clients are told of it; name all that do not open at once."""
+        settings, problems = self.settings, dict[str, None]()
+        doors: dict[str, tuple[int, Callable[[int], Awaitable[int]]]] = {}
+        if settings.serves_plain:
+            doors["http"] = settings.http_port, lambda port: self._serve_http(gateway, port, None)
+            doors["amqp"] = settings.amqp_port, lambda port: gateway.listen(settings.host, port)
+        if tls is not None:
+            doors["https"] = settings.https_port, lambda port: self._serve_http(gateway, port, tls)
+            doors["amqps"] = settings.amqps_port, lambda port: gateway.listen(settings.host, port, tls)
+        for door, (port, opened) in doors.items():
+            try:
+                self.ports[door] = await opened(port)
+            except OSError as problem:
+                problems[refused(door, settings.host, port, problem)] = None
+        if problems:
+            raise SettingsError("\n".join(problems))
 
     async def _serve_http(self, gateway: Gateway, port: int, tls: ssl.SSLContext | None) -> int:
         routes: dict[str, Handler] = dict.fromkeys(websocket.PATHS, websocket.WebSocketDoor(gateway).answer)
@@ -175,9 +184,8 @@ class Broker:
 
     async def _close_doors(self, gateway: Gateway) -> None:
         await self.relay.close()
-        await gateway.close()
-        for runner in self._runners:
-            await runner.cleanup()
+        await gateway.close()  # First, because WebSockets are closed by the HTTP door without a word.
+        await asyncio.gather(*(runner.cleanup() for runner in self._runners))
 
     # What is told about it
 
@@ -215,11 +223,23 @@ class Broker:
         assert self.gateway is not None
         return self.gateway
 
-    def connection_strings(self, hosted: Hosted) -> dict[str, str]:
-        """What applications need to use a namespace, ready to paste, by policy."""
-        # The host is the same for all: `NAME.localhost` is not known to every system's resolver, and the keys tell.
-        host = "localhost" if self.settings.is_loopback else self.settings.host
-        return hosted.connection_strings(host, self.ports.get("amqp"))
+    def address(self, door: str) -> str:
+        """Host and port of an open door as clients find it: the same for all namespaces, whose keys tell them apart."""
+        host = host_for_clients(self.settings.host, self.certified_hosts() if door in ("amqps", "https") else ())
+        return f"{in_url(host)}:{self.ports[door]}"
+
+    def certified_hosts(self) -> list[str]:
+        """What the certificate is for, if there is one."""
+        return [] if self.settings.certificate is None else hosts_in(self.settings.certificate)
+
+    def connection_strings(self, hosted: Hosted, door: str) -> dict[str, str]:
+        """What applications need to use a namespace through a door, ready to paste, by policy."""
+        return hosted.connection_strings(self.address(door), plain=door == "amqp")
+
+    @property
+    def has_site(self) -> bool:
+        """Whether there are pages for people."""
+        return self._site is not None
 
     def shared_keys(self) -> list[str]:
         """Policies whose key is good in several namespaces, which a client at `localhost` cannot tell apart then."""
@@ -235,6 +255,28 @@ def _watch_stdin(loop: asyncio.AbstractEventLoop, ended: asyncio.Event) -> None:
         ended.set()
 
 
+class EndedEarlyError(Exception):
+    """A signal ended the broker before it was ready."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(f"ended by {signal.Signals(number).name} before it was ready")
+        self.number = number
+
+
+async def _start(broker: Broker, ended: asyncio.Event) -> None:
+    """Start a broker, or stop in the midst of it when that is wanted."""
+    starting, ending = asyncio.create_task(broker.start()), asyncio.create_task(ended.wait())
+    await asyncio.wait([starting, ending], return_when=asyncio.FIRST_COMPLETED)
+    ending.cancel()
+    if starting.done():
+        await starting
+        if ended.is_set():
+            await broker.stop()
+        return
+    starting.cancel()
+    await asyncio.gather(starting, return_exceptions=True)
+
+
 async def serve(
     settings: Settings,
     announce: Callable[[Broker], None],
@@ -245,17 +287,29 @@ async def serve(
 ) -> None:
     """Run a broker until SIGTERM or SIGINT, or until its parent is gone and standard input ends with it.
 
+    EndedEarlyError if a signal came before it was ready: then everything is closed again.
     `pair` describes the pair that drills may be run on.
     """
     drilling = None if pair is None else Drilling(settings.namespaces[0].data_directory / "drills", pair.absolute())
     broker = Broker(settings, site=site, drilling=drilling)
-    await broker.start()
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()
+    heard: list[int] = []
+
+    def hear(number: int) -> None:
+        heard.append(number)
+        ended.set()
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, ended.set)
+        loop.add_signal_handler(number, hear, number)
+    await _start(broker, ended)
+    if heard:
+        raise EndedEarlyError(heard[0])
     if stop_with_stdin:
-        loop.add_reader(STDIN, _watch_stdin, loop, ended)
+        try:
+            loop.add_reader(STDIN, _watch_stdin, loop, ended)
+        except PermissionError:  # A file, or /dev/null: nobody is at its other end who could go away later.
+            ended.set()
     announce(broker)
     names = [hosted.settings.name for hosted in broker.hosted]
     _log.info("broker.started", "serving {namespaces} at {ports}", namespaces=names, ports=broker.ports)

@@ -6,9 +6,13 @@ Commands only read their arguments and show what happens; the work is done in th
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
 
+from twinbus.cli import interruption
+
+TYPE_CHECKING = False  # As in `typing`, which takes a while: until `main` runs, Ctrl-C is a traceback.
 if TYPE_CHECKING:
+    from typing import Any
+
     from twinbus.cli.commands import app
 
 __all__ = ["app", "main"]
@@ -25,8 +29,16 @@ def __getattr__(name: str) -> Any:
 
 def main() -> None:
     """Entry point of the console script."""
+    interruption.begin()
     if sys.argv[1:2] == ["serve"]:
         from twinbus.cli.serve import alone as run
     else:
         from twinbus.cli.commands import app as run
-    run()
+    try:
+        run()
+    except SystemExit as ended:
+        raise SystemExit(interruption.exit_code(ended.code) if isinstance(ended.code, int) else ended.code) from None
+    except KeyboardInterrupt:  # Between the command and its frame.
+        raise SystemExit(interruption.exit_code(interruption.INTERRUPTED)) from None
+    finally:
+        interruption.over()

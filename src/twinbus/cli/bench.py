@@ -5,9 +5,7 @@ The load is `client.load`'s, the figures are shown by `benchmark.report`; this r
 
 from __future__ import annotations
 
-import asyncio
 import json as json_format
-import tempfile
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 from dataclasses import replace
@@ -22,6 +20,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from twinbus.cli.benchmark.broker import BrokerFailedError, OwnBroker
 from twinbus.cli.benchmark.machine import look_at
 from twinbus.cli.benchmark.report import PHASES, Report, Run, show
+from twinbus.cli.interruption import temporary_directory
+from twinbus.cli.running import blocking_command, run_to_end
 from twinbus.client import Authentication, ClientError, ConnectionString, connect, load
 
 Phase = Callable[[load.Place, load.Load, load.Progress], Awaitable[load.Figures]]
@@ -33,6 +33,7 @@ _PHASES: dict[str, Phase] = {
 }
 
 
+@blocking_command
 def bench(
     connection_string: Annotated[
         str | None, typer.Option(help="Measure this broker; by default one is started for the purpose.")
@@ -56,7 +57,7 @@ def bench(
     console = Console(stderr=json)
     try:
         with ExitStack() as stack:
-            directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="twinbus-bench-", dir=data)))
+            directory = stack.enter_context(temporary_directory("twinbus-bench-", data))
             report = Report(work, look_at(directory), own_broker=connection_string is None)
             broker = None
             if connection_string is None:
@@ -67,7 +68,7 @@ def bench(
             if peer is not None:
                 places["peer"] = _peer_place(peer, peer_queue or queue, user, password)
             with _progress(console) as progress:
-                asyncio.run(_measure(places, report, broker, progress))
+                run_to_end(_measure(places, report, broker, progress))
     except (ClientError, BrokerFailedError, load.NotEmptyError, OSError, ValueError) as problem:
         typer.echo(f"twinbus: {problem}", err=True)
         raise typer.Exit(1) from None

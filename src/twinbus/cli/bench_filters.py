@@ -5,9 +5,7 @@ Measuring is `benchmark.filters`' work; this reads the options, runs it, and sho
 
 from __future__ import annotations
 
-import asyncio
 import json as json_format
-import tempfile
 from contextlib import ExitStack
 from dataclasses import asdict
 from functools import partial
@@ -18,7 +16,9 @@ import typer
 
 from twinbus.cli.benchmark.broker import BrokerFailedError, OwnBroker
 from twinbus.cli.benchmark.filters import COUNTS, PUBLISHED, Evaluation, Publishing, evaluate, publish, subscribe
+from twinbus.cli.interruption import temporary_directory
 from twinbus.cli.output import Output, Table, progress_bar
+from twinbus.cli.running import blocking_command, run_to_end
 from twinbus.client import ClientError, ConnectionString, connect
 
 EVALUATION_S, PUBLISHING_S = 0.4, 2.0
@@ -27,6 +27,7 @@ SHORT_COUNTS = (1, 100)
 ADMINISTRATION_S = 120.0
 
 
+@blocking_command
 def bench_filters(
     short: Annotated[bool, typer.Option("--short", help="A few seconds, without the largest topics.")] = False,
     data: Annotated[
@@ -41,10 +42,10 @@ def bench_filters(
         _show_evaluations(output, evaluations)
     try:
         with ExitStack() as stack:
-            directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="twinbus-bench-", dir=data)))
+            directory = stack.enter_context(temporary_directory("twinbus-bench-", data))
             broker = OwnBroker(directory, "bench")
             stack.callback(broker.stop)
-            found = asyncio.run(_publish_all(broker, short))
+            found = run_to_end(_publish_all(broker, short))
     except (ClientError, BrokerFailedError, OSError) as problem:
         typer.echo(f"twinbus: {problem}", err=True)
         raise typer.Exit(1) from None

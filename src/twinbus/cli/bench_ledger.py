@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import random
 import sqlite3
-import tempfile
 import time
 from contextlib import closing
 from pathlib import Path
@@ -15,7 +14,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from twinbus.cli.interruption import temporary_directory
 from twinbus.cli.output import Output, Table
+from twinbus.cli.running import blocking_command
 
 if TYPE_CHECKING:
     from twinbus.pair.ledger_sqlite import SqliteStorage
@@ -27,6 +28,7 @@ LEASE_MS = 60_000
 SCOPE = "orders"
 
 
+@blocking_command
 def bench_ledger(
     entries: Annotated[int, typer.Option(min=FILL, help="How many messages the ledger knows.")] = 10_000_000,
     data: Annotated[
@@ -38,8 +40,8 @@ def bench_ledger(
     from twinbus.pair.ledger_sqlite import SqliteStorage  # The SDK takes half a second, and few commands need it.
 
     output = Output(json)
-    with tempfile.TemporaryDirectory(prefix="twinbus-bench-", dir=data) as directory:
-        path = Path(directory) / "ledger.db"
+    with temporary_directory("twinbus-bench-", data) as directory:
+        path = directory / "ledger.db"
         began = time.perf_counter()
         prepare(path, entries)
         storage = SqliteStorage(str(path))

@@ -5,19 +5,21 @@ Putting is `twinbus.pair.outbox`'s work; this measures it on the disk that it is
 
 from __future__ import annotations
 
-import tempfile
 import time
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from twinbus.cli.interruption import temporary_directory
 from twinbus.cli.output import Output, Table
+from twinbus.cli.running import blocking_command
 
 BODY_BYTES = 200
 LISTS = (1, 10, 100, 1000)
 
 
+@blocking_command
 def bench_outbox(
     seconds: Annotated[float, typer.Option(min=0.1, help="How long each length of list is measured.")] = 2.0,
     data: Annotated[
@@ -28,9 +30,9 @@ def bench_outbox(
     """Measure how many messages a second are put safely on disk, in lists of several lengths."""
     output = Output(json)
     table = Table(output, ["LIST", "MESSAGES/S", "LISTS/S", "CPU/MESSAGE"], numbers=("LIST", "MESSAGES/S", "LISTS/S"))
-    with tempfile.TemporaryDirectory(prefix="twinbus-bench-", dir=data) as directory:
+    with temporary_directory("twinbus-bench-", data) as directory:
         for length in LISTS:
-            rate, cpu_us = _measure(Path(directory) / f"{length}.db", length, seconds)
+            rate, cpu_us = _measure(directory / f"{length}.db", length, seconds)
             if json:
                 output.record({"list": length, "messages_per_s": round(rate), "cpu_us": round(cpu_us, 1)})
             else:

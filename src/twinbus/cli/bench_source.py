@@ -8,12 +8,12 @@ from __future__ import annotations
 import asyncio
 import os
 import statistics
-import tempfile
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from twinbus.cli.interruption import temporary_directory
 from twinbus.cli.output import Output, Table
 from twinbus.cli.pipeline_session import MasterOption, SettingOption, session
 from twinbus.cli.running import command
@@ -41,11 +41,11 @@ async def bench_source(
     rates: dict[str, list[float]] = {}
     with (
         session("twinbus bench-source", master, conf) as spark,
-        tempfile.TemporaryDirectory(prefix="twinbus-bench-", dir=data) as directory,
+        temporary_directory("twinbus-bench-", data) as directory,
     ):
         from twinbus.drill.reading import over_a_broker
 
-        async with over_a_broker(Path(directory), queues) as reading:
+        async with over_a_broker(directory, queues) as reading:
             await reading.fill(WARM)
             await asyncio.to_thread(reading.by_stream, spark, WARM, "stage")  # Workers start, modules are loaded.
             for _ in range(runs):

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import os
 import statistics
-import tempfile
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from twinbus.cli.interruption import temporary_directory
 from twinbus.cli.output import Output, Table
 from twinbus.cli.pipeline_session import MasterOption, SettingOption, session
 from twinbus.cli.running import command
@@ -35,12 +35,12 @@ async def bench_syphon(
     output = Output(json)
     with (
         session("twinbus bench-syphon", master, conf) as spark,
-        tempfile.TemporaryDirectory(prefix="twinbus-bench-", dir=data) as directory,
+        temporary_directory("twinbus-bench-", data) as directory,
     ):
         from twinbus.drill.moving import between_two_brokers
 
         load = os.getloadavg()[0]
-        async with between_two_brokers(Path(directory), queues) as moving:
+        async with between_two_brokers(directory, queues) as moving:
             rates = await moving.compare(spark, messages, runs, looped)
     spark_rate, pump_rate = statistics.median(rates.spark), statistics.median(rates.pump)
     if json:

@@ -19,6 +19,7 @@ from twinbus.cli.config import check_config
 from twinbus.cli.dlq import dlq
 from twinbus.cli.drill import drill
 from twinbus.cli.entity import entity
+from twinbus.cli.everywhere import program
 from twinbus.cli.explain import explain
 from twinbus.cli.fault import fault
 from twinbus.cli.keys import keys
@@ -36,12 +37,7 @@ from twinbus.cli.syphon import syphon
 from twinbus.cli.up import down, logs, up
 from twinbus.cli.upkeep import clock, purge, reset, status
 
-app = typer.Typer(
-    name="twinbus",
-    help="A Service Bus that survives the loss of its datacenter.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-)
+app = program(no_args_is_help=True)
 app.command("serve")(serve)
 app.command("up")(up)
 app.command("down")(down)

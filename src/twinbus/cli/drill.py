@@ -5,12 +5,9 @@ What happens in a drill is told in `twinbus.drill.scenarios`; here it is started
 
 from __future__ import annotations
 
-import asyncio
-import importlib.util
 import logging
+import os
 import secrets
-import signal
-import tempfile
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
@@ -20,12 +17,16 @@ import typer
 from rich.console import Console
 from rich.live import Live
 
+from twinbus.cli import interruption
 from twinbus.cli.drill_board import Board
 from twinbus.cli.output import Output
 from twinbus.cli.pairing import described
 from twinbus.cli.running import PromptError, command, fail
 from twinbus.cli.showing import clean
 from twinbus.cli.values import Duration, parse_duration
+from twinbus.model.extras import MissingExtraError, missing, require
+from twinbus.pipeline.errors import PipelineError
+from twinbus.pipeline.java import find_java, require_spark
 
 if TYPE_CHECKING:
     from twinbus.drill.course import Moment
@@ -37,6 +38,9 @@ if TYPE_CHECKING:
 
 USAGE = 2
 SEEDS = 1_000_000
+NEEDS_SPARK = ("spark-crash",)
+BY_SPARK = ("outage", *NEEDS_SPARK)  # As `twinbus.drill.scenarios` has it, for those who cannot import it.
+END_S, END_ON_A_PAIR_S = 1.5, 4.0  # How long a drill that is interrupted may clean up.
 
 ScenarioArgument = Annotated[str, typer.Argument(help="What happens; `list` tells all of them.")]
 ForOption = Annotated[
@@ -94,9 +98,11 @@ async def drill(
     as_json: JsonOption = False,
 ) -> None:
     """Break something on purpose under senders and receivers, mend it, and count what became of every message."""
-    from twinbus.drill.playing import Papers  # The SDK and Spark take a while, and other commands need neither.
-    from twinbus.drill.scenarios import SCENARIOS
-    from twinbus.drill.stage import Plan
+    _require(scenario, spark, pair is not None)
+    with interruption.at_once():  # The SDK and Spark take a while, and other commands need neither.
+        from twinbus.drill.playing import Papers
+        from twinbus.drill.scenarios import SCENARIOS
+        from twinbus.drill.stage import Plan
 
     if scenario == "list":
         for name, known in SCENARIOS.items():
@@ -116,18 +122,18 @@ async def drill(
         returns=returns,
     )
     _hush()
-    # Whoever ends the drill politely gets the same clean-up as one at the prompt.
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, signal.raise_signal, signal.SIGINT)
+    # Brokers and Spark are the drill's own. What it made on a pair that is up, it must have the time to remove.
+    interruption.children_too(END_S if pair is None else END_ON_A_PAIR_S)
     standing = None if pair is None else described(pair, None, None)
     if dry_run and standing is not None:
         await _rehearsed(plan, standing, record, Output(as_json))
         return
+    by_spark = standing is None and _with_spark(spark, chosen)
     with ExitStack() as stack:
         if directory is None:
-            directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="twinbus-drill-")))
+            directory = stack.enter_context(interruption.temporary_directory("twinbus-drill-"))
         else:
             directory.mkdir(parents=True)
-        by_spark = standing is None and _with_spark(spark, chosen)
         ending = await _played(plan, chosen, Papers(directory, report, record), by_spark, standing)
         _tell(ending, plan, report, as_json)
     if not ending.holds:
@@ -138,6 +144,7 @@ def _hush() -> None:
     """What breaks here is meant to break, and the drill tells what happens in its own words."""
     logging.getLogger("twinbus.pair").setLevel(logging.ERROR)
     logging.getLogger("azure").setLevel(logging.CRITICAL)
+    logging.getLogger("asyncio").setLevel(logging.ERROR)  # It warns of children that were killed under its hands.
 
 
 def _chosen(name: str, scenarios: dict[str, Scenario], is_standing: bool) -> Scenario:
@@ -171,11 +178,28 @@ def _with_spark(asked: bool | None, scenario: Scenario) -> bool:
     if asked and not scenario.may_use_spark:
         fail("this drill does without Spark", USAGE)
     wanted = scenario.by_spark if asked is None else asked
-    if scenario.needs_spark and importlib.util.find_spec("pyspark") is None:
-        fail("Spark is not installed, and this drill is about it: pip install 'twinbus[spark]'.", USAGE)
-    if wanted and importlib.util.find_spec("pyspark") is None:
-        fail("Spark is not installed: pip install 'twinbus[spark]', or use --no-spark.", USAGE)
+    if wanted or scenario.needs_spark:
+        _require_spark(can_be_left_out=not scenario.needs_spark)
     return wanted
+
+
+def _require(scenario: str, spark: bool | None, is_standing: bool) -> None:
+    """What a drill needs, before the SDK is imported that knows of all of them; in one sentence, with Spark."""
+    if not missing("azure.servicebus"):
+        return
+    if spark or (spark is None and not is_standing and scenario in BY_SPARK):
+        _require_spark(can_be_left_out=scenario not in NEEDS_SPARK)
+    require("azure.servicebus")
+
+
+def _require_spark(*, can_be_left_out: bool) -> None:
+    """Said before anything is started: what is missing for Spark, or for the pictures of the report."""
+    try:
+        require_spark(os.environ, "matplotlib")
+        find_java(os.environ)
+    except (MissingExtraError, PipelineError) as problem:
+        otherwise = "\n  With --no-spark, the drill does without Spark." if can_be_left_out else ""
+        raise PromptError(f"{problem}{otherwise}") from None
 
 
 async def _played(plan: Plan, scenario: Scenario, papers: Papers, spark: bool, pair: PairDescription | None) -> Ending:
@@ -187,7 +211,7 @@ async def _played(plan: Plan, scenario: Scenario, papers: Papers, spark: bool, p
         return await _watched(plan, scenario, papers, spark, pair)
     except BreachError as breach:
         raise PromptError(f"The drill was ended: {breach}.") from None
-    except BrokerFailedError as problem:
+    except (BrokerFailedError, PipelineError) as problem:
         raise PromptError(str(problem)) from None
 
 

@@ -15,6 +15,7 @@ import typer
 
 from twinbus.cli.connection import JsonOption
 from twinbus.cli.output import Output, Table
+from twinbus.cli.pairing import require_for
 from twinbus.cli.running import PromptError, command
 from twinbus.cli.showing import clean, counted, iso, moment
 
@@ -97,10 +98,11 @@ async def trim(
     """Forget what is older; safe beside the receivers that use the ledger."""
     from datetime import timedelta
 
-    from twinbus.pair.ledger_keeping import Ledger
+    with _readable(where):
+        from twinbus.pair.ledger_keeping import Ledger
 
-    with _readable(where), Ledger(where, keep=timedelta(days=days)) as opened:
-        removed = opened.trim()
+        with Ledger(where, keep=timedelta(days=days)) as opened:
+            removed = opened.trim()
     if json:
         Output(True).record({"forgotten": removed})
     else:
@@ -116,6 +118,7 @@ def _records(where: str, scope: str | None) -> Iterator[Record]:
 @contextmanager
 def _readable(where: str) -> Iterator[None]:
     """A command about a ledger does not make one by mistake, and says what is wrong with it."""
+    require_for(where)
     from twinbus.model.errors import BusError
     from twinbus.pair.errors import LedgerError
     from twinbus.pair.ledger_keeping import is_postgres

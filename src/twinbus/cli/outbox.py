@@ -6,7 +6,6 @@ The work is done in `twinbus.pair`; how messages are shown is `showing`'s busine
 from __future__ import annotations
 
 import asyncio
-import signal
 import time
 from collections.abc import Iterator
 from contextlib import AsyncExitStack, contextmanager, suppress
@@ -17,8 +16,8 @@ import typer
 
 from twinbus.cli.connection import CaOption, ConnectionOption, JsonOption, namespace
 from twinbus.cli.output import Output, Table
-from twinbus.cli.pairing import PairOption, described
-from twinbus.cli.running import PromptError, command, confirm
+from twinbus.cli.pairing import PairOption, described, require_for
+from twinbus.cli.running import PromptError, command, confirm, ended_by_signal
 from twinbus.cli.showing import body_text, clean, counted, document, iso, moment
 from twinbus.client.messages import read
 
@@ -111,8 +110,9 @@ async def dispatch(
     """Send what is in the outbox and what comes, until told to end: through a pair, or to one namespace."""
     output = Output(json)
     async with AsyncExitStack() as stack:
+        told = stack.enter_context(ended_by_signal())
         dispatcher = await _dispatcher(stack, where, pair, connection_string, ca)
-        ending = asyncio.create_task(_told_to_end())
+        ending = asyncio.create_task(told.wait())
         running = asyncio.create_task(dispatcher.run())
         output.remark("Dispatching. Ctrl-C ends it, and nothing is lost.")
         await _watch(dispatcher, ending, output)
@@ -178,6 +178,7 @@ async def drop(
 @contextmanager
 def _opened(where: str) -> Iterator[Outbox]:
     """The outbox, if there is one: a wrong name shall not make a new one."""
+    require_for(where)
     from twinbus.pair.errors import OutboxError  # The SDK takes half a second, and few commands need it.
     from twinbus.pair.outbox import POSTGRESQL, Outbox
 
@@ -194,11 +195,11 @@ async def _dispatcher(
     stack: AsyncExitStack, where: str, pair: Path | None, connection_string: str | None, ca: Path | None
 ) -> Dispatcher:
     """The dispatcher of the outbox by the way that the options say."""
+    box = stack.enter_context(_opened(where))
     from twinbus.pair.dispatch import Dispatcher
     from twinbus.pair.dispatch_routes import alone
     from twinbus.pair.half import Half
 
-    box = stack.enter_context(_opened(where))
     if pair is not None:
         from twinbus.pair.aio import PairedServiceBusClient
         from twinbus.pair.errors import PairingError
@@ -214,14 +215,6 @@ async def _dispatcher(
     half = Half("namespace", place.target, tls=place.tls)
     stack.push_async_callback(half.close)
     return Dispatcher(box, alone(half))
-
-
-async def _told_to_end() -> None:
-    told = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, told.set)
-    await told.wait()
 
 
 async def _watch(dispatcher: Dispatcher, until: asyncio.Task[object], output: Output) -> None:

@@ -15,6 +15,7 @@ import typer
 from twinbus.cli.connection import Namespace, trusting
 from twinbus.cli.running import PromptError
 from twinbus.cli.showing import clean
+from twinbus.model.extras import require
 
 if TYPE_CHECKING:
     from twinbus.pair.description import DescriptionError, PairDescription
@@ -57,6 +58,12 @@ def described(pair: Path | None, primary: str | None, secondary: str | None) -> 
     except ValueError as problem:
         raise PromptError(str(problem)) from None
     return description
+
+
+def require_for(where: str) -> None:
+    """Says in one sentence what is missing for a ledger or an outbox in this place."""
+    is_database = where.startswith(("postgresql://", "postgres://"))
+    require("azure.servicebus", *(["psycopg"] if is_database else []))
 
 
 def parsed_tag(text: str | None, pair: PairDescription | None = None) -> Tag:

@@ -5,6 +5,7 @@ The capturing is done in `twinbus.pipeline.capturing`; here it is started, shown
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -20,6 +21,8 @@ from twinbus.cli.pipeline_session import MasterOption, SettingOption, session
 from twinbus.cli.running import PromptError, command
 from twinbus.cli.showing import clean
 from twinbus.cli.values import Duration, parse_duration
+from twinbus.model.extras import require
+from twinbus.pipeline.java import require_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -97,9 +100,11 @@ async def capture(
     showing = _Showing(output)
     every_s = (EVERY_S if every is None else every / 1000) if watch else None
     if not entities:
+        require("pyarrow")
         keep = partial(_journals, journal or [], allow_gaps=allow_gaps, compact=compact, every_s=every_s, told=showing)
         await until_told(lambda told: _opened(to, partial(keep, until=told)), output)
         return
+    require_spark(os.environ)
     namespace(connection_string, ca, http_port)  # What is wrong with it is said before Spark starts.
     options = {
         "connectionString": connection_string or "",

@@ -5,6 +5,7 @@ The merging is done in `twinbus.pipeline.merging.merge`; here it is described, s
 
 from __future__ import annotations
 
+import os
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,6 +20,7 @@ from twinbus.cli.pipeline_session import MasterOption, SettingOption, session
 from twinbus.cli.running import FAILED, PromptError, command
 from twinbus.cli.showing import clean
 from twinbus.cli.values import Duration, parse_duration
+from twinbus.pipeline.java import require_spark
 
 if TYPE_CHECKING:
     from twinbus.pair.description import PairDescription
@@ -108,6 +110,7 @@ async def merge(
     json: JsonOption = False,
 ) -> None:
     """Merge the copies of both namespaces into one stream: the first of each message goes on."""
+    require_spark(os.environ)
     description = described(pair, primary, secondary)
     output = Output(json)
     parsed = parsed_tag(tag, description)

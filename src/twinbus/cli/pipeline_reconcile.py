@@ -5,6 +5,7 @@ The judging is done in `twinbus.pipeline`; how findings are shown at the prompt 
 
 from __future__ import annotations
 
+import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -29,9 +30,10 @@ from twinbus.cli.evidence import (
 from twinbus.cli.output import Output, Table, progress_bar
 from twinbus.cli.pairing import PairOption, PrimaryOption, SecondaryOption, described, parsed_tag
 from twinbus.cli.pipeline_session import MasterOption, SettingOption, session
-from twinbus.cli.running import PromptError, command
+from twinbus.cli.running import FAILED, PromptError, command
 from twinbus.cli.showing import clean
 from twinbus.cli.values import Duration, Instant, parse_duration, parse_instant
+from twinbus.pipeline.java import require_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -130,6 +132,7 @@ async def reconcile(
     asked = not offline and residents is None and bool(pair or primary or secondary)
     if not asked and not evidence.journals:
         raise PromptError("Name journals with --journal, or a pair that can be asked with --pair or --primary.")
+    require_spark(os.environ, *(["matplotlib"] if report is not None else []))
     told_by = parsed_tag(tag)
     if asked and (pair or secondary):
         description = described(pair, primary, secondary)
@@ -157,10 +160,8 @@ async def reconcile(
             output.line(f"cost: {'; '.join(f'{what} {text}' for what, text in bill.items())}")
         if report is not None:
             output.line(f"\nThe report is in {report}.")
-    if not findings.holds:
-        raise typer.Exit(1)
-    if not findings.is_proven:
-        raise typer.Exit(UNPROVEN)
+    if not (findings.holds and findings.is_proven):
+        raise typer.Exit(UNPROVEN if findings.holds else FAILED)
 
 
 def _judged(

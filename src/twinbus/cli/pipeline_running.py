@@ -6,11 +6,11 @@ What the job is, and what is shown of it, is the command's own business.
 from __future__ import annotations
 
 import asyncio
-import signal
 import threading
 from collections.abc import Callable
 from typing import TypeVar
 
+from twinbus.cli import interruption
 from twinbus.cli.output import Output
 from twinbus.cli.running import PromptError
 from twinbus.cli.showing import clean
@@ -19,10 +19,12 @@ from twinbus.pipeline.errors import PipelineError
 T = TypeVar("T")
 
 
+PATIENCE_S = 5.0  # For the batch that is under way; one that is cut off is done again by the next run.
+
+
 def starts(output: Output) -> None:
-    """Say that it takes a while; until Java is there, Ctrl-C must not wait for the event loop."""
+    """Say that it takes a while."""
     output.remark("Spark starts, which takes a while.")
-    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 async def until_told(work: Callable[[threading.Event], T], output: Output) -> T:
@@ -30,14 +32,11 @@ async def until_told(work: Callable[[threading.Event], T], output: Output) -> T:
     told = threading.Event()
 
     def end() -> None:
-        if not told.is_set():
-            output.remark("Ends with this batch, in a few seconds.")
+        output.remark(f"Ends with this batch, or without it in {PATIENCE_S:g} seconds; once more ends it at once.")
         told.set()
 
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, end)
     try:
-        return await asyncio.to_thread(work, told)
+        with interruption.asking(end, PATIENCE_S):
+            return await asyncio.to_thread(work, told)
     except PipelineError as problem:
         raise PromptError(clean(str(problem))) from None

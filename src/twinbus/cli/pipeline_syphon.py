@@ -6,13 +6,13 @@ The moving is done in `twinbus.pipeline.syphoning.syphon`; here it is started, s
 from __future__ import annotations
 
 import asyncio
-import signal
+import os
 from collections.abc import Coroutine
-from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from twinbus.cli import interruption
 from twinbus.cli.connection import JsonOption
 from twinbus.cli.output import Output
 from twinbus.cli.pairing import PairOption, PrimaryOption, SecondaryOption, described
@@ -22,12 +22,14 @@ from twinbus.cli.pipeline_session import MasterOption, SettingOption, session
 from twinbus.cli.running import INTERRUPTED, PromptError, command
 from twinbus.cli.showing import clean, counted
 from twinbus.cli.values import Duration, parse_duration
+from twinbus.pipeline.java import require_spark
 
 if TYPE_CHECKING:
     from twinbus.pipeline.syphoning.progress import Progress
     from twinbus.pipeline.syphoning.syphon import SparkSyphon
 
 RETRY_S, RETRY_MAX_S = 1.0, 30.0
+PATIENCE_S = 15.0  # For the round that is under way, with all that comes after it.
 
 ReceiversOption = Annotated[
     int | None,
@@ -64,6 +66,7 @@ async def syphon(
     json: JsonOption = False,
 ) -> None:
     """Bring diverted messages home in parallel: many backlog queues at once, and several receivers on a deep one."""
+    require_spark(os.environ)
     description = described(pair, primary, secondary)
     output = Output(json)
     starts(output)
@@ -94,22 +97,16 @@ def _what_is_left(found: Progress) -> str:
 async def _until_told(run: SparkSyphon, work: Coroutine[None, None, None], output: Output) -> bool:
     """Work to its end, or until a signal comes: the first ends it after the round, the second at once."""
     loop = asyncio.get_running_loop()
-    working = asyncio.ensure_future(work)
     told = False
 
     def end() -> None:
         nonlocal told
-        if told:
-            working.cancel()
-            return
         told = True
-        run.stop()
+        loop.call_soon_threadsafe(run.stop)
         output.remark("Ends with this round, within ten seconds; once more ends it at once.")
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, end)
-    with suppress(asyncio.CancelledError):
-        await working
+    with interruption.asking(end, PATIENCE_S):
+        await work
     return told
 
 

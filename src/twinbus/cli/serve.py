@@ -14,13 +14,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from twinbus.cli import log_lines
+from twinbus.cli import interruption, log_lines
+from twinbus.cli.everywhere import program
 
 if TYPE_CHECKING:
     from twinbus.broker.process import Broker
     from twinbus.console import Console
 
-CERTIFICATE_FILE, KEY_FILE = "host.pem", "host.key"
+CERTIFICATE_FILE, KEY_FILE, AUTHORITY_FILE = "host.pem", "host.key", "ca.pem"
+AMQPS_PORT = 5671  # The only one that the official Python client takes from a connection string.
+# What a connection string for each door is for; the official administration clients speak HTTPS alone.
+_PURPOSES = {
+    "amqp": "",
+    "amqps": " with TLS, for ServiceBusClient",
+    "https": " with TLS, for ServiceBusAdministrationClient",
+}
 
 _Journal = Annotated[
     str | None, typer.Option(help="Export the journal to Parquet files in this directory; `default`: DATA/journal.")
@@ -104,7 +112,8 @@ def _log_as(level: str, line_format: str) -> None:
 
 
 def _console(pair: Path | None) -> Console:
-    from twinbus.cli.console import console_for
+    with interruption.at_once():
+        from twinbus.cli.console import console_for
 
     try:
         return console_for(pair)
@@ -123,10 +132,12 @@ def _run(
     pair: Path | None,
 ) -> None:
     """Serve with what the file says and what was given besides."""
-    from twinbus.broker.config import ConfigError, from_file
-    from twinbus.broker.process import serve as run
-    from twinbus.broker.settings import Settings, SettingsError
-    from twinbus.model.errors import BusError
+    with interruption.at_once():
+        from twinbus.broker.config import ConfigError, from_file
+        from twinbus.broker.process import EndedEarlyError
+        from twinbus.broker.process import serve as run
+        from twinbus.broker.settings import Settings, SettingsError
+        from twinbus.model.errors import BusError
 
     try:
         settings = from_file(config) if config is not None else Settings()
@@ -145,23 +156,35 @@ def _run(
     except (SettingsError, BusError) as problem:
         typer.echo(f"twinbus: {problem}", err=True)
         raise typer.Exit(1) from None
+    except EndedEarlyError as early:
+        raise typer.Exit(128 + early.number) from None
 
 
 def _announce(broker: Broker) -> None:
     from twinbus import __version__
+    from twinbus.broker.reaching import in_url
 
     settings = broker.settings
     typer.echo(f"Twinbus {__version__}")
     for name in ("amqp", "amqps", "http", "https"):
         if name in broker.ports:
-            typer.echo(f"  {name:<6}{name}://{settings.host}:{broker.ports[name]}")
+            typer.echo(f"  {name:<9}{name}://{in_url(settings.host)}:{broker.ports[name]}")
+    if broker.has_site:
+        door = "http" if "http" in broker.ports else "https"
+        typer.echo(f"  {'console':<9}{door}://{broker.address(door)}/")
     for hosted in broker.hosted:
         place = f" in datacenter '{hosted.settings.datacenter}'" if hosted.settings.datacenter else ""
         clock = ", with a clock for tests" if settings.test_clock else ""
         typer.echo(f"Namespace '{hosted.settings.name}'{place} from {hosted.data.label}{clock}")
-        for policy, text in broker.connection_strings(hosted).items():
-            typer.echo(f"Connection string of {policy}:")
-            typer.echo(f"  {text}")
+        for door, purpose in _PURPOSES.items():
+            strings = broker.connection_strings(hosted, door) if door in broker.ports else {}
+            for policy, text in strings.items():
+                typer.echo(f"Connection string of {policy}{purpose}:")
+                typer.echo(f"  {text}")
+    if any(broker.address(door).startswith("[") for door in broker.ports):
+        typer.echo("The official clients do not find their way to a bare IPv6 address: give it a name in /etc/hosts.")
+    if "amqps" in broker.ports:
+        _say_how_to_trust(broker)
     for policy in broker.shared_keys():
         typer.echo(
             f"The key of {policy} is good in several namespaces: only their host names tell them apart.", err=True
@@ -170,11 +193,32 @@ def _announce(broker: Broker) -> None:
     sys.stdout.flush()
 
 
+def _say_how_to_trust(broker: Broker) -> None:
+    """What a client needs beside a connection string for TLS, as it is written there."""
+    from twinbus.broker.reaching import is_only_for_loopback
+
+    certificate = broker.settings.certificate
+    assert certificate is not None
+    authority = (certificate.parent / AUTHORITY_FILE).absolute()
+    python = []
+    if authority.is_file():
+        python.append(f'connection_verify="{authority}"')
+        typer.echo(f"With TLS, clients must trust {authority}:")
+        typer.echo(f"  Python      {python[0]}")
+        typer.echo(f"  JavaScript  NODE_EXTRA_CA_CERTS={authority}")
+    if broker.ports["amqps"] != AMQPS_PORT:
+        python += ["transport_type=TransportType.Amqp", f'custom_endpoint_address="sb://{broker.address("amqps")}"']
+        typer.echo(f"With TLS, Python's ServiceBusClient takes no port but {AMQPS_PORT} from a string. For another:")
+        typer.echo(f"  {', '.join(python)}")
+    certified = broker.certified_hosts()
+    if certified and not broker.settings.is_loopback and is_only_for_loopback(certified):
+        typer.echo(
+            f"The certificate is for {', '.join(certified)} only, so that other machines refuse it: "
+            f"`twinbus certs {certificate.parent} --host NAME --force` makes one for NAME.",
+            err=True,
+        )
+
+
 # The command without the others: they import what a broker does not need.
-alone = typer.Typer(name="twinbus", pretty_exceptions_enable=False)
+alone = program()
 alone.command("serve")(serve)
-
-
-@alone.callback()
-def _group() -> None:
-    """A Service Bus that survives the loss of its datacenter."""

@@ -6,7 +6,7 @@ The moving is done in `twinbus.pair`; here it is started, watched, and ended by 
 from __future__ import annotations
 
 import asyncio
-import signal
+import errno
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated
@@ -17,10 +17,11 @@ from rich.live import Live
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from twinbus.cli import interruption
 from twinbus.cli.connection import JsonOption
 from twinbus.cli.output import Output
 from twinbus.cli.pairing import PairOption, PrimaryOption, SecondaryOption, described
-from twinbus.cli.running import PromptError, command
+from twinbus.cli.running import PromptError, command, ended_by_signal
 from twinbus.cli.showing import clean, counted
 
 if TYPE_CHECKING:
@@ -44,16 +45,19 @@ async def syphon(
     json: JsonOption = False,
 ) -> None:
     """Bring diverted messages home from the backlog queues until the process is told to end."""
-    from twinbus.pair.errors import PairingError
-    from twinbus.pair.standalone import StandaloneSyphon  # The SDK takes half a second, and few commands need it.
+    with interruption.at_once():  # The SDK takes half a second, and few commands need it.
+        from twinbus.pair.errors import PairingError
+        from twinbus.pair.standalone import StandaloneSyphon
 
-    output = Output(json)
-    async with StandaloneSyphon(described(pair, primary, secondary)) as run:
-        if metrics_port is not None:
-            _answer_prometheus(run, metrics_port)
-        if not once:
-            await _go_on(run, output)
-            return
+    output, description = Output(json), described(pair, primary, secondary)
+    if not once:
+        with ended_by_signal() as told:
+            async with StandaloneSyphon(description) as run:
+                _answer_prometheus(run, metrics_port)
+                await _go_on(run, output, told)
+        return
+    async with StandaloneSyphon(description) as run:
+        _answer_prometheus(run, metrics_port)
         try:
             await run.pair()
         except PairingError as problem:
@@ -66,8 +70,10 @@ async def syphon(
         raise PromptError(f"{left}: {clean(done.problem)}")
 
 
-def _answer_prometheus(run: StandaloneSyphon, port: int) -> None:
-    """On a thread that ends with the process."""
+def _answer_prometheus(run: StandaloneSyphon, port: int | None) -> None:
+    """On a thread that ends with the process, if a port was given."""
+    if port is None:
+        return
     from prometheus_client import CollectorRegistry, start_http_server
 
     from twinbus.pair.metrics import SyphonMetrics
@@ -77,15 +83,12 @@ def _answer_prometheus(run: StandaloneSyphon, port: int) -> None:
     try:
         start_http_server(port, "127.0.0.1", registry)
     except OSError as problem:
-        raise PromptError(f"Port {port} cannot be opened: {problem.strerror}.") from None
+        why = "is in use" if problem.errno == errno.EADDRINUSE else f"cannot be opened ({problem.strerror})"
+        raise PromptError(f"Port {port} (metrics) {why}; choose another with --metrics-port.") from None
 
 
-async def _go_on(run: StandaloneSyphon, output: Output) -> None:
-    """Until a signal comes. Whoever starts before the namespaces are there waits for them."""
-    loop = asyncio.get_running_loop()
-    told = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, told.set)
+async def _go_on(run: StandaloneSyphon, output: Output, told: asyncio.Event) -> None:
+    """Until it is told to end. Whoever starts before the namespaces are there waits for them."""
     ending = asyncio.create_task(told.wait())
     starting = asyncio.create_task(_start(run, output))
     try:

@@ -5,33 +5,45 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
+import shlex
 import time
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 
+from twinbus.cli import interruption
 from twinbus.cli.connection import JsonOption
 from twinbus.cli.output import Output, Table
 from twinbus.cli.pair import show_pair
 from twinbus.cli.running import PromptError, command
 from twinbus.cli.showing import clean
+from twinbus.model.extras import missing, require
 
 if TYPE_CHECKING:
-    from twinbus.local import LocalPair
+    from twinbus.local import LocalPair, StartError
 
 FOLLOW_S = 0.2
-PORT_STEP = 100  # From a port of the primary to the secondary's.
 LINES = 40
 
 DirectoryOption = Annotated[
     Path | None,
     typer.Option("--data", envvar="TWINBUS_UP", help="Where the pair is kept; ~/.twinbus if not given."),
 ]
-AmqpOption = Annotated[int, typer.Option(min=1, max=65435, help="AMQP of the primary; the secondary's is 100 higher.")]
-HttpOption = Annotated[int, typer.Option(min=1, max=65435, help="HTTP of the primary; the secondary's is 100 higher.")]
+AmqpOption = Annotated[
+    int | None,
+    typer.Option(
+        min=1, max=65435, show_default=False, help="AMQP of the primary, 5672 at first; the secondary's is 100 higher."
+    ),
+]
+HttpOption = Annotated[
+    int | None,
+    typer.Option(
+        min=1, max=65435, show_default=False, help="HTTP of the primary, 5300 at first; the secondary's is 100 higher."
+    ),
+]
 
 _PASTE = {
     "Python": "ServiceBusClient.from_connection_string({0})",
@@ -41,42 +53,44 @@ _PASTE = {
 }
 
 
-def _pair(data: Path | None, amqp_port: int = 5672, http_port: int = 5300) -> LocalPair:
-    from twinbus.local import LocalPair, Ports, StartError
+def _home() -> Path:
+    return Path.home() / ".twinbus"
 
-    ports = {
-        "primary": Ports(amqp_port, http_port),
-        "secondary": Ports(amqp_port + PORT_STEP, http_port + PORT_STEP),
-    }
+
+def _pair(data: Path | None, amqp_port: int | None = None, http_port: int | None = None) -> LocalPair:
+    from twinbus.local import LocalPair, StartError
+
     try:
-        return LocalPair((data or Path.home() / ".twinbus").absolute(), ports)
+        return LocalPair((data or _home()).absolute(), amqp_port, http_port)
     except StartError as problem:
-        raise PromptError(clean(str(problem))) from None
+        raise PromptError(_words(problem)) from None
 
 
 def _journal() -> tuple[str, ...]:
     """The journal as files is part of the pair where it can be written, which needs the extra `parquet`."""
-    return ("--journal", "default") if importlib.util.find_spec("pyarrow") else ()
+    return ("--journal", "default") if not missing("pyarrow") else ()
 
 
 @command
 async def up(
     data: DirectoryOption = None,
-    amqp_port: AmqpOption = 5672,
-    http_port: HttpOption = 5300,
+    amqp_port: AmqpOption = None,
+    http_port: HttpOption = None,
     faults: Annotated[bool, typer.Option("--faults", help="Let faults be caused on purpose.")] = False,
     json: JsonOption = False,
 ) -> None:
     """Start two paired namespaces and their syphon on this machine, or show them if they are there; data is kept."""
     from twinbus.local import StartError
 
+    require("azure.servicebus")  # The processes of the pair need it, and nothing shall be begun in vain.
     pair = _pair(data, amqp_port, http_port)
     output = Output(json)
     options = (*_journal(), *(("--faults",) if faults else ()))
     try:
-        running = pair.up(options, lambda part: output.remark(f"Starting the {part} …"))
+        with interruption.raising():
+            running = pair.up(options, lambda part: output.remark(f"Starting the {part} …"))
     except StartError as problem:
-        raise PromptError(clean(str(problem))) from None
+        raise PromptError(_words(problem)) from None
     found = {
         role: {
             "connection_string": pair.connection_string(role),
@@ -89,17 +103,33 @@ async def up(
         output.record({**found, "syphon": {"pid": running["syphon"].pid}, "pair": str(pair.description)})
         return
     for role, told in found.items():
-        output.line(f"The {role} namespace: administration at {told['http']}, connection string")
+        output.line(f"The {role} namespace, console at {told['http']}/, connection string")
         output.line(f"  {told['connection_string']}")
-    output.line(f"The console, for a browser: {pair.http_address('primary')}/ and {pair.http_address('secondary')}/")
-    output.line()
-    output.line("In an application, for either of them:")
+    output.line("The pair, for PairedServiceBusClient.from_description and for the option --pair of the commands")
+    output.line(f"  {clean(str(pair.description))}")
+    _say_what_next(output, pair)
+
+
+def _say_what_next(output: Output, pair: LocalPair) -> None:
+    """Lines to paste; they need nothing but what is installed."""
+    output.line("In an application, with either connection string")
     for language, call in _PASTE.items():
         output.line(f"  {language:<11}" + call.format('"…"'))
-    output.line()
-    output.line("The pair, for PairedServiceBusClient.from_description and for the option --pair of the commands:")
-    output.line(f"  {clean(str(pair.description))}")
-    output.line("`twinbus pair status --pair FILE` tells how it stands, `twinbus down` ends it and keeps its data.")
+    output.line("At this prompt")
+    output.line(f'  export TWINBUS_CONNECTION_STRING="$(cat {_quoted(pair.directory / "primary.connection")})"')
+    output.line("  twinbus entity create orders && twinbus send orders hello && twinbus receive orders")
+    output.line(f"  twinbus pair status --pair {_quoted(pair.description)}")
+    where = "" if pair.directory == _home() else f" --data {_quoted(pair.directory)}"
+    output.line(f"  twinbus down{where}    # ends the pair and keeps its data")
+
+
+def _words(problem: StartError) -> str:
+    """What went wrong, line by line: several ports, or the end of a log."""
+    return "\n".join(clean(line) for line in str(problem).splitlines())
+
+
+def _quoted(path: Path) -> str:
+    return shlex.quote(clean(str(path)))
 
 
 @command
@@ -109,9 +139,10 @@ async def down(data: DirectoryOption = None, json: JsonOption = False) -> None:
 
     output = Output(json)
     try:
-        stopped = _pair(data).down(lambda part: output.remark(f"Ending the {part} …"))
+        with interruption.raising():
+            stopped = _pair(data).down(lambda part: output.remark(f"Ending the {part} …"))
     except StartError as problem:
-        raise PromptError(clean(str(problem))) from None
+        raise PromptError(_words(problem)) from None
     if json:
         output.record({"ended": stopped})
     elif not stopped:
@@ -140,12 +171,18 @@ async def logs(
         for line in file.readlines()[-lines:] if lines else ():
             output.line(clean(line.rstrip("\n")))
         file.seek(0, os.SEEK_END)
-        while follow:
-            output.flush()
-            if line := file.readline():
-                output.line(clean(line.rstrip("\n")))
-            else:
-                time.sleep(FOLLOW_S)
+        if follow:
+            with suppress(KeyboardInterrupt), interruption.raising():  # Which is how following ends.
+                _follow(file, output)
+
+
+def _follow(file: TextIO, output: Output) -> None:
+    while True:
+        output.flush()
+        if line := file.readline():
+            output.line(clean(line.rstrip("\n")))
+        else:
+            time.sleep(FOLLOW_S)
 
 
 async def show_local(output: Output) -> bool:

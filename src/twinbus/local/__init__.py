@@ -3,7 +3,7 @@
 The processes are commands of `twinbus` as anybody could start them; what they do is theirs.
 """
 
-from twinbus.local.pair import LocalPair, Ports
+from twinbus.local.pair import AMQP_PORT, HTTP_PORT, PORT_STEP, LocalPair
 from twinbus.local.processes import Running, StartError
 
-__all__ = ["LocalPair", "Ports", "Running", "StartError"]
+__all__ = ["AMQP_PORT", "HTTP_PORT", "PORT_STEP", "LocalPair", "Running", "StartError"]

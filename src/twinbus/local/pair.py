@@ -1,6 +1,7 @@
 """Two namespaces and a syphon in one directory: their settings, keys, data, logs, and which processes serve them.
 
-Everything a person might want to look at or change is a file there; nothing is overwritten that exists.
+Everything a person might want to look at or change is a file there; nothing is overwritten that exists, but for ports
+that somebody wants to be others.
 """
 
 from __future__ import annotations
@@ -9,16 +10,19 @@ import base64
 import fcntl
 import json
 import os
+import re
 import secrets
+import socket
 import sys
 import tomllib
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
+from errno import EACCES, EADDRINUSE
 from pathlib import Path
 
-from twinbus.local.processes import Running, StartError, start
+from twinbus.local.processes import TAKE_BACK_S, Running, StartError, start, stop_all
 
 HOST = "127.0.0.1"
 POLICY = "RootManageSharedAccessKey"
@@ -45,8 +49,8 @@ connection_string_file = "secondary.connection"
 
 [options]
 # Quicker than in earnest, so that one can watch it.
-failover_interval = 10
-ping_primary_interval = 5
+failover_interval = 2
+ping_primary_interval = 2
 backlog_queue_count = 3
 """
 
@@ -60,16 +64,22 @@ class Ports:
     key: str = ""  # Of its policy with all rights; made with the first start.
 
 
-FIXED = {"primary": Ports(5672, 5300), "secondary": Ports(5772, 5400)}
+PORT_STEP = 100  # From a port of the primary to the secondary's.
+AMQP_PORT, HTTP_PORT = 5672, 5300
 
 
 class LocalPair:
     """The pair in a directory."""
 
-    def __init__(self, directory: Path, ports: dict[str, Ports] | None = None) -> None:
-        """`ports` are for a pair that is made anew; one that is there has its own."""
+    def __init__(self, directory: Path, amqp_port: int | None = None, http_port: int | None = None) -> None:
+        """The primary's ports, if they are to be others than so far, for the next `up`."""
         self.directory = directory
-        self._ports = {role: self._settings(role) or (ports or FIXED)[role] for role in NAMESPACES}
+        self._kept = {role: self._settings(role) for role in NAMESPACES}
+        self._ports = {}
+        for role, step in zip(NAMESPACES, (0, PORT_STEP), strict=True):
+            ports = self._kept[role] or Ports(AMQP_PORT + step, HTTP_PORT + step)
+            amqp = ports.amqp if amqp_port is None else amqp_port + step
+            self._ports[role] = replace(ports, amqp=amqp, http=ports.http if http_port is None else http_port + step)
 
     @property
     def description(self) -> Path:
@@ -100,16 +110,28 @@ class LocalPair:
     # Up and down
 
     def up(self, options: tuple[str, ...] = (), tell: Callable[[str], None] = lambda _: None) -> dict[str, Running]:
-        """Start what is not running yet; `options` go to both brokers. What was started stays if a later part fails."""
+        """Start what is not running yet; `options` go to both brokers.
+
+        What was started stays if a later part fails, and is ended again if somebody interrupts.
+        """
+        if not self.directory.exists():
+            self._demand_ports(NAMESPACES)  # Nothing is made for what cannot be.
         self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         with self._alone():
-            self._prepare()
             running = self.running()
-            for part in PARTS:
-                if part not in running:
-                    tell(part)
-                    running[part] = self._start(part, options)
-                    self._remember(running)
+            self._demand_same_ports(running)
+            self._demand_ports(role for role in NAMESPACES if role not in running)
+            self._prepare()
+            there = dict(running)
+            try:
+                for part in PARTS:
+                    if part not in there:
+                        tell(part)
+                        self._start(part, options, running)
+            except KeyboardInterrupt:
+                stop_all([process for part, process in running.items() if part not in there], TAKE_BACK_S)
+                self._remember(there)
+                raise
             return running
 
     def down(self, tell: Callable[[str], None] = lambda _: None) -> list[str]:
@@ -127,17 +149,40 @@ class LocalPair:
                     stopped.append(part)
             return stopped
 
-    def _start(self, part: str, options: tuple[str, ...]) -> Running:
+    def _start(self, part: str, options: tuple[str, ...], running: dict[str, Running]) -> None:
+        """Start a part and wait for it; it is added to what is running, on disk too, as soon as there is a process."""
+
+        def known(process: Running) -> None:
+            running[part] = process
+            self._remember(running)
+
         twinbus = [sys.executable, "-m", "twinbus"]
         if part == SYPHON:
             command = [*twinbus, "syphon", "--pair", str(self.description)]
-            return start(part, command, self.log(part), self._is_watching(self._size(part)))
-        ports = self._ports[part]
-        if _answers(self.http_address(part)):
-            raise StartError(f"Port {ports.http} is taken by another broker: end it first, or choose other ports.")
+            start(part, command, self.log(part), self._is_watching(self._size(part)), known)
+            return
         command = [*twinbus, "serve", str(self.directory / f"{part}.toml"), "--data", str(self.directory / part)]
         command += ["--host", HOST, "--console-pair", str(self.description), *options]
-        return start(part, command, self.log(part), lambda: _answers(self.http_address(part)))
+        start(part, command, self.log(part), lambda: _answers(self.http_address(part)), known)
+
+    def _demand_same_ports(self, running: dict[str, Running]) -> None:
+        if running and any(self._kept[role] not in (None, self._ports[role]) for role in NAMESPACES):
+            raise StartError(
+                "The pair is running, at other ports. `twinbus down` ends it; then `twinbus up` can have these."
+            )
+
+    def _demand_ports(self, roles: Iterable[str]) -> None:
+        """Say of all ports at once which cannot be had."""
+        taken = [_refusal(role, door, port) for role in roles for door, port in self._doors(role)]
+        problems = [problem for problem in taken if problem is not None]
+        all_ports = [port for role in NAMESPACES for _, port in self._doors(role)]
+        if len(set(all_ports)) < len(all_ports):
+            problems = [f"The ports {', '.join(map(str, all_ports))} are not four: choose --amqp-port and --http-port."]
+        if problems:
+            raise StartError("\n".join(problems))
+
+    def _doors(self, role: str) -> list[tuple[str, int]]:
+        return [("amqp", self._ports[role].amqp), ("http", self._ports[role].http)]
 
     def _size(self, part: str) -> int:
         return self.log(part).stat().st_size if self.log(part).exists() else 0
@@ -158,8 +203,7 @@ class LocalPair:
         """What its settings say, which a person may have changed; None if there are none yet."""
         path = self.directory / f"{role}.toml"
         try:
-            found = tomllib.loads(path.read_text())
-            return Ports(found["amqp_port"], found["http_port"], found["key"])
+            return _read(path.read_text())
         except FileNotFoundError:
             return None
         except (OSError, tomllib.TOMLDecodeError) as problem:
@@ -174,11 +218,23 @@ class LocalPair:
                 ports = self._ports[role] = replace(ports, key=base64.b64encode(secrets.token_bytes(32)).decode())
                 told = {"role": role, "datacenter": DATACENTERS[role], **asdict(ports)}
                 _write(self.directory / f"{role}.toml", _SETTINGS.format(**told))
+            elif ports != self._kept[role]:
+                self._move(role, ports)
             # Made anew each time, since ports and keys may have been changed in the settings.
             name = f"SharedAccessKeyName={POLICY};SharedAccessKey={ports.key};UseDevelopmentEmulator=true"
             _write(self.directory / f"{role}.connection", f"Endpoint=sb://localhost:{ports.amqp};{name}\n")
         if not self.description.exists():
             _write(self.description, _PAIR)
+
+    def _move(self, role: str, ports: Ports) -> None:
+        """Write other ports into its settings, and leave everything else there as it is."""
+        path = self.directory / f"{role}.toml"
+        text = path.read_text()
+        for name, port in (("amqp_port", ports.amqp), ("http_port", ports.http)):
+            text = re.sub(rf"(?m)^({name}\s*=\s*)[0-9_]+", rf"\g<1>{port}", text, count=1)
+        if _read(text) != ports:
+            raise StartError(f"{path} is written in a way that only its author can change: put the ports there.")
+        _write(path, text)
 
     def _remember(self, running: dict[str, Running]) -> None:
         _write(self.directory / _RUN, json.dumps([asdict(process) for process in running.values()]))
@@ -192,6 +248,23 @@ class LocalPair:
             except OSError:
                 raise StartError(f"Another command is starting or ending the pair in {self.directory}.") from None
             yield
+
+
+def _read(text: str) -> Ports:
+    found = tomllib.loads(text)
+    return Ports(found["amqp_port"], found["http_port"], found["key"])
+
+
+def _refusal(role: str, door: str, port: int) -> str | None:
+    """Why a port of this machine cannot be had, and the option that helps; None if it can."""
+    try:
+        with socket.create_server((HOST, port)):
+            return None
+    except OSError as problem:
+        named = f"Port {port} ({door.upper()} of the {role})"
+        why = {EADDRINUSE: "is in use", EACCES: "is for privileged processes"}.get(problem.errno or 0)
+        step = f" The secondary's is {PORT_STEP} higher." if role == "secondary" else ""
+        return f"{named} {why or f'cannot be opened ({problem.strerror})'}; choose another with --{door}-port.{step}"
 
 
 def _answers(address: str) -> bool:

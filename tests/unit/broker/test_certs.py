@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ssl
 import stat
-import sys
 from pathlib import Path
 
 import pytest
@@ -87,9 +86,3 @@ def test_a_name_that_no_certificate_can_carry_is_refused(tmp_path: Path, host: s
     with pytest.raises(CertificatesError, match="no certificate for"):
         make_certificates(tmp_path, [host])
     assert list(tmp_path.iterdir()) == []
-
-
-def test_without_the_library_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "trustme", None)
-    with pytest.raises(CertificatesError, match=r"twinbus\[tls\]"):
-        make_certificates(tmp_path, [])

@@ -9,6 +9,7 @@ import pytest
 
 from twinbus.cli.pipeline_session import session
 from twinbus.cli.running import PromptError
+from twinbus.model.extras import MissingExtraError
 
 
 def test_no_command_pays_for_spark_before_it_runs() -> None:
@@ -24,6 +25,6 @@ def test_a_setting_that_is_none_is_refused_before_java_starts(text: str) -> None
 
 
 def test_without_pyspark_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("twinbus.cli.pipeline_session.importlib.util.find_spec", lambda name: None)
-    with pytest.raises(PromptError, match=r"twinbus\[spark\]"), session("test", None, None):
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    with pytest.raises(MissingExtraError, match=r"\[spark\b"), session("test", None, None):
         pass

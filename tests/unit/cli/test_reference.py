@@ -36,7 +36,7 @@ def rows(command: Any) -> list[str]:
     """What the page says about the options of a command, row by row."""
     found = []
     for parameter in command.params:
-        if parameter.param_type_name != "option" or parameter.name == "help":
+        if parameter.param_type_name != "option" or parameter.name == "help" or parameter.hidden:
             continue
         names = [*parameter.opts, *parameter.secondary_opts]
         names.sort(key=lambda name: (not name.startswith("--"), name in parameter.secondary_opts))

@@ -41,9 +41,13 @@ class OwnBroker:
         self._process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env={**os.environ, "PYTHONUNBUFFERED": "1"}
         )
-        said = self._wait_until_ready()
-        self.connection_string = _found(r"Endpoint=\S+", said)
-        self.http = _found(r"http://\S+", said)
+        try:
+            said = self._wait_until_ready()
+            self.connection_string = _found(r"Endpoint=\S+", said)
+            self.http = _found(r"http://\S+", said)
+        except BaseException:
+            self.stop()
+            raise
 
     def _wait_until_ready(self) -> str:
         assert self._process.stdout is not None
@@ -56,7 +60,6 @@ class OwnBroker:
                 if selector.select(max(0.0, deadline - time.monotonic())):
                     more = os.read(self._process.stdout.fileno(), 65536)
                 if not more:
-                    self.stop()
                     raise BrokerFailedError(f"the broker did not become ready within {READY_S:g} s")
                 said += more
         return said.decode()
