@@ -19,7 +19,7 @@ from twinbus.client import ConnectionString
 READY_S = 60.0
 STOP_S = 10.0
 LOOPBACK = "127.0.0.1"
-TAKEN = "address already in use"
+TAKEN = "is in use; choose another"
 PORTS = range(20_000, 32_000)  # Below those that the system gives to whoever connects.
 
 

@@ -14,16 +14,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from azure.servicebus import ServiceBusMessage
-from azure.servicebus.aio import ServiceBusClient
-
 from twinbus.client import connect, messages, upkeep
 from twinbus.client.diverting import divert
 from twinbus.drill.brokers import Broker
+from twinbus.model.extras import needing
 from twinbus.pair.description import HalfDescription, PairDescription
 from twinbus.pair.options import SendAvailabilityOptions
 from twinbus.pair.standalone import StandaloneSyphon
 from twinbus.pipeline.syphoning.syphon import SparkSyphon
+
+with needing("azure.servicebus"):
+    from azure.servicebus import ServiceBusMessage
+    from azure.servicebus.aio import ServiceBusClient
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

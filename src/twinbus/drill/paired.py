@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -29,7 +29,7 @@ OPTIONS = SendAvailabilityOptions(
     failover_interval=2.0,
     ping_primary_interval=1.0,
     attempts=1,
-    attempt_timeout=5,
+    attempt_timeout=20,  # Who is there answers within this, on a busy machine too; who is gone refuses at once.
     queue_rest=2.0,
     enable_syphon=True,
 )
@@ -97,13 +97,20 @@ class PairedAct(Act):
         # The first attempt fails, and another may be under way when the failover interval ends.
         told_s = 2 * self.options.seconds("attempt_timeout") + self.options.seconds("failover_interval")
         await asyncio.sleep(max(self._stage.plan.outage_s, told_s + MARGIN_S))
+        await until(lambda: bool(self._course.diverted))  # On a busy machine that may take longer than planned.
 
     async def failed_over(self) -> None:
         """Wait until sends to all destinations are diverted."""
-        paths = [destination.path for destination in self._stage.destinations]
+        paths = {destination.path for destination in self._stage.destinations}
+        before = len(self.diversions)
         async with asyncio.timeout(HOME_S):
             while any(self._course.ill.get(path) != State.FAILED_OVER.value for path in paths):
                 await asyncio.sleep(0.02)
+            await self.diverting(paths, before)
+
+    async def diverting(self, paths: Collection[str], before: int) -> None:
+        """Wait until something of each destination was diverted after so many diversions, or for a while."""
+        await until(lambda: {diverted.path for diverted in self.diversions[before:]} >= set(paths))
 
     async def home(self) -> None:
         """Wait until all entities are healthy again and everything that was diverted has come home."""

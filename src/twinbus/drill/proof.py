@@ -69,6 +69,11 @@ class Prover:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        assert self._opening is not None
+        if kind is asyncio.CancelledError:
+            # Whoever cut the drill off has ended Spark, or ends with this process and takes it along.
+            await asyncio.gather(self._opening, return_exceptions=True)
+            return
         spark = await self._spark()
         await asyncio.to_thread(spark.stop)
 

@@ -11,11 +11,13 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from azure.servicebus.aio import ServiceBusClient
-
 from twinbus.client import connect, messages
 from twinbus.drill.brokers import Broker
+from twinbus.model.extras import needing
 from twinbus.model.message import Outcome
+
+with needing("azure.servicebus"):
+    from azure.servicebus.aio import ServiceBusClient
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,14 +12,17 @@ from typing import Any
 
 import aiohttp
 from aiohttp import web
-from azure.core.credentials import AccessToken
-from azure.core.exceptions import ClientAuthenticationError
-from azure.servicebus.aio import ServiceBusClient
 
 from twinbus.client import ConnectionString
 from twinbus.client.tokens import SAS, OwnTokens
+from twinbus.model.extras import needing
 from twinbus.pair.aio import PairedServiceBusClient
 from twinbus.pair.description import HalfDescription, PairDescription
+
+with needing("azure.servicebus"):
+    from azure.core.credentials import AccessToken
+    from azure.core.exceptions import ClientAuthenticationError
+    from azure.servicebus.aio import ServiceBusClient
 
 LOOPBACK = "127.0.0.1"
 ASK_S = 2.0

@@ -15,11 +15,13 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, NamedTuple
 
-from azure.servicebus import NEXT_AVAILABLE_SESSION, ServiceBusMessage
-from azure.servicebus.exceptions import ServiceBusError
-
 from twinbus.drill.course import Course
 from twinbus.drill.history import SendLog
+from twinbus.model.extras import needing
+
+with needing("azure.servicebus"):
+    from azure.servicebus import NEXT_AVAILABLE_SESSION, ServiceBusMessage
+    from azure.servicebus.exceptions import ServiceBusError
 
 SESSIONS = 5
 SESSION_RECEIVERS = 3  # One that asks for a message at a time is slower than the others.

@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from twinbus.client import upkeep
 from twinbus.client.atom import Administration
+from twinbus.drill.acting import until
 from twinbus.drill.ending import Ending
 from twinbus.drill.paired import PairedAct
 from twinbus.drill.stage import Stage
@@ -49,7 +50,7 @@ async def backlog_full(stage: Stage) -> Ending:
         one = await _phase(stage, act)
         await _fill(administration, sorted({place for queue in queues for place in places[queue]}))
         stage.course.say("all backlog queues are full")
-        every = await _phase(stage, act)
+        every = await _phase(stage, act, lambda: stage.course.failed)
         await upkeep.lift_faults(administration, FAULT)
         stage.course.say("there is room again")
         after = await _phase(stage, act)
@@ -80,11 +81,17 @@ def untrue(full: str, before: Phase, one: Phase, every: Phase, after: Phase) -> 
     return tuple(words for words, is_so in claims.items() if is_so)
 
 
-async def _phase(stage: Stage, act: PairedAct) -> Phase:
-    """Let a quarter of the time pass. Sends are held when it ends, so that each belongs to one phase."""
+async def _phase(stage: Stage, act: PairedAct, outcomes: Callable[[], int] | None = None) -> Phase:
+    """Let a quarter of the time pass, and more where nothing has an outcome yet.
+
+    Sends are held when it ends, so that each belongs to one phase.
+    """
+    outcomes = outcomes or (lambda: len(stage.course.acknowledged))
+    had = outcomes()
     act.traffic.go_on_sending()
     began, acknowledged, diversions = time.time(), len(stage.course.acknowledged), len(act.diversions)
     await asyncio.sleep(stage.plan.outage_s / 4)
+    await until(lambda: outcomes() > had)
     await act.traffic.hold_sending()
     return Phase(
         len(stage.course.acknowledged) - acknowledged,

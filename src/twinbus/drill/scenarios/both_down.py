@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Collection
 from dataclasses import replace
 
+from twinbus.drill.acting import until
 from twinbus.drill.ending import Ending
 from twinbus.drill.order import overtaken
 from twinbus.drill.paired import OPTIONS, PairedAct
@@ -30,8 +31,11 @@ async def both_down(stage: Stage) -> Ending:
         await act.failed_over()
         await asyncio.sleep(APART_S)
         await stage.secondary.go_away()
+        await act.traffic.hold_sending()  # What it has taken before is told to its senders.
         before = set(course.acknowledged)
+        act.traffic.go_on_sending()
         await asyncio.sleep(stage.plan.outage_s)
+        await until(lambda: course.acknowledged > before)
         meanwhile = course.acknowledged - before
         course.say(f"{len(meanwhile)} messages were acknowledged while both were gone")
         first, second = (stage.primary, stage.secondary)[:: -1 if stage.plan.seed % 2 else 1]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Iterable
 
+from twinbus.drill.acting import until
 from twinbus.drill.ending import Ending
 from twinbus.drill.order import overtaken
 from twinbus.drill.paired import PairedAct
@@ -32,6 +33,7 @@ async def disaster(stage: Stage) -> Ending:
         await asyncio.sleep(UNSEEN_S)
         only_there = await _lose(stage, act)
         await asyncio.sleep(stage.plan.outage_s)
+        await act.failed_over()
         if returns is None:
             broken += await _look_at_backlog(stage, act, only_there)
         else:
@@ -55,6 +57,7 @@ async def _leave_unread(stage: Stage, act: PairedAct) -> None:
     await act.traffic.stilled()
     stage.course.say("receivers rest")
     await asyncio.sleep(UNREAD_S)
+    await until(lambda: bool(act.traffic.missing() - stage.course.diverted))
 
 
 async def _look(stage: Stage, act: PairedAct) -> tuple[frozenset[str], tuple[str, ...]]:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 
-from twinbus.drill.acting import until
+from twinbus.drill.acting import PATIENCE_S, until
 from twinbus.drill.ending import Ending, untrue
 from twinbus.drill.paired import OPTIONS, PairedAct
 from twinbus.drill.stage import Stage
@@ -21,13 +22,13 @@ from twinbus.pair import Ledger
 
 STEPS = 12  # In so many the clocks are moved.
 STEP_S = 0.8
-UNREAD_S = 1.5  # Until receivers that were told to pause have paused.
 UNREAD = 60  # Messages that nobody reads before the outage.
 AGAIN = 10  # Messages that are worked on before it, and sent once more in it.
 SENT_AGAIN = "again-"
 LIFE_MAX = timedelta(milliseconds=2**32 - 1)  # What the header of an AMQP message can say.
 TOKEN_LIFE_S = 10.0  # What lives shorter the SDK does not renew before its end.
 DEAD_LETTERS = "/$deadletterqueue"
+LOOK_S = 0.2
 
 
 @dataclass(slots=True)
@@ -82,7 +83,7 @@ class Days:
         sent = await act.traffic.flood(act.client, AGAIN, SENT_AGAIN)
         await until(lambda: sent <= self.stage.course.received.keys())
         act.traffic.pause_receiving()
-        await asyncio.sleep(UNREAD_S)
+        await act.traffic.stilled()
         await act.traffic.flood(act.client, UNREAD)
 
     async def pass_by(self) -> None:
@@ -104,8 +105,14 @@ class Days:
         with Ledger(self.stage.directory / "ledger.db", clock=self.clock, keep=self.keep) as ledger:
             return ledger.trim()
 
-    async def dead_letters(self) -> frozenset[str]:
-        """What has expired in the primary."""
+    async def dead_letters(self, expected: Collection[str]) -> frozenset[str]:
+        """What has expired in the primary; what is expected gets some time."""
+        deadline = time.monotonic() + PATIENCE_S
+        while not (found := await self._dead()) >= set(expected) and time.monotonic() < deadline:
+            await asyncio.sleep(LOOK_S)
+        return found
+
+    async def _dead(self) -> frozenset[str]:
         paths = [
             f"{where.path}{DEAD_LETTERS}"
             if where.subscription is None
@@ -171,7 +178,7 @@ async def long_outage(stage: Stage) -> Ending:
         unread = frozenset(course.acknowledged - course.diverted - course.received.keys())
         failed = course.failed - failed
         await stage.primary.come_back()
-        dead = await days.dead_letters()
+        dead = await days.dead_letters(list(filter(days.is_short_lived, unread)))
         act.kept = frozenset(filter(days.is_short_lived, unread & dead))
         act.traffic.go_on_receiving()
         await act.home()

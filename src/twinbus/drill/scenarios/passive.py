@@ -71,6 +71,7 @@ async def passive(stage: Stage) -> Ending:
         most, at_the_backup = len(course.attempted), await _billed_sends(stage.secondary)
         act.traffic.pause_receiving()
         await asyncio.sleep(UNREAD_S)
+        await until(lambda: bool(act.of(PRIMARY) - course.received.keys()))
         stage.secondary.proxy.set(Mode.REFUSE)
         await stage.primary.go_away()
         await asyncio.sleep(NEITHER_S)

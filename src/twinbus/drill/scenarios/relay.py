@@ -13,6 +13,7 @@ from collections import Counter
 from dataclasses import replace
 
 from twinbus.client import ConnectionString
+from twinbus.drill.acting import until
 from twinbus.drill.course import Course
 from twinbus.drill.ending import Ending, untrue
 from twinbus.drill.history import SendLog, Verdict, judge
@@ -29,7 +30,7 @@ METHODS = (*IDEMPOTENT, "PUT", "POST")
 PROBE = "is-it-there-again"
 CALM_S = 3.0
 WORK_S = 0.05  # What the service does takes a moment, so that calls are under way when the relay dies.
-LISTENING_S = 20.0  # How long a service may take to listen again.
+LISTENING_S = 60.0  # How long a service may take to listen again.
 
 
 class Calls:
@@ -110,11 +111,13 @@ async def relay(stage: Stage) -> Ending:
             await listener.listening()
             calling = asyncio.create_task(calls.call_for_ever(client))
             await asyncio.sleep(CALM_S)
+            await until(lambda: calls.by_endpoint[endpoints.index(client.active)] > 0)
             dead = endpoints.index(client.active)
             site = (stage.primary, stage.secondary)[dead]
             await site.go_away()
             before = calls.by_endpoint[dead]
             await asyncio.sleep(stage.plan.outage_s)
+            await until(lambda: calls.by_endpoint[1 - dead] > 0)
             await site.come_back()
             async with asyncio.timeout(LISTENING_S):
                 await listener.listening(dead)

@@ -28,6 +28,7 @@ async def store(stage: Stage) -> Ending:
         await upkeep.take_down(administration, number, "a drill")
         stage.primary.is_gone(f"store {number} of the primary is down, and {', '.join(on_it)} with it")
         await asyncio.sleep(stage.plan.outage_s)
+        await act.diverting(on_it, before)
         await upkeep.bring_up(administration, number)
         stage.primary.is_back(f"store {number} is up")
         await act.home()

@@ -17,7 +17,7 @@ from twinbus.drill.stage import Stage
 
 KILLS = 4
 BACKLOG = 800  # Messages beside the steady flow.
-LATENCY_S = 0.01
+LATENCY_S = 0.04
 BATCH = 10  # Small lots and a slow wire, so that there is time to kill it.
 
 

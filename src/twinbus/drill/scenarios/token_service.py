@@ -25,6 +25,7 @@ from twinbus.pair.diversion import Diverted
 LIFE_S = 10.0  # Of a token. What lives shorter the SDK does not renew before its end.
 DEPENDENT = "service-"  # So begin the ids of messages whose sender depends on the service.
 QUIET_S = 2.0
+ENDED_S = 4.0  # After their end, for the last answers to arrive.
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +72,7 @@ async def drill_token_service(stage: Stage) -> Ending:
             await service.go()
             course.say("the token service is away")
             with_service = _sent(course)
-            await asyncio.sleep(LIFE_S + max(stage.plan.outage_s - QUIET_S, 1.0))
+            await asyncio.sleep(LIFE_S + max(stage.plan.outage_s - QUIET_S, ENDED_S))
             with_old_tokens = _sent(course)
             await asyncio.sleep(QUIET_S)
             without_tokens = _sent(course)
