@@ -1,22 +1,33 @@
 # One door to everything: `make check` before every commit, `make test` for all of it. Each target sets up what it
-# needs by itself, and does nothing twice.
+# needs by itself, and does nothing twice. Nothing outside this folder is written, but for caches that are there already.
 PYTHON ?= python3
+TIMES ?= 3
 
 VENV := .venv
 BIN  := $(VENV)/bin
 JS   := tests/compat/js
+# The Python that makes the virtual environment is the one outside it.
+OUTER_PYTHON := PATH='$(PATH)' $(PYTHON)
 # The JavaScript tests find `node`, and all others `twinbus`, as a user with an activated environment would.
 export PATH := $(CURDIR)/$(BIN):$(PATH)
+# Packages are installed without byte code. Python keeps what it makes, or every process would make it again.
+unexport PYTHONDONTWRITEBYTECODE
+# The plots' list of fonts; otherwise it is in the home directory.
+export MPLCONFIGDIR ?= $(CURDIR)/$(VENV)/matplotlib
+# Seconds that one optional part may take to install.
+export LIMIT_S ?= 300
 
-PIP  := $(BIN)/python -m pip --disable-pip-version-check install -qq
+INSTALL := $(OUTER_PYTHON) requirements/install.py
+# With uv's cache only if there is one.
 LOCK := $(BIN)/uv pip compile --quiet --no-config --universal --python-version 3.11 --generate-hashes \
-        --no-annotate --no-emit-index-url --custom-compile-command 'make lock' $(UPGRADE)
+        --no-annotate --no-emit-index-url --custom-compile-command 'make lock' $(UPGRADE) \
+        $(if $(wildcard $(HOME)/.cache/uv),,--no-cache)
 
 .PHONY: help setup check lint types test test-long test-postgres test-cluster drill bench bench-filters bench-ledger bench-outbox bench-source \
         bench-syphon compatibility lock clean
 
 help:
-	@echo "make setup   the virtual environment in .venv, with the twinbus command in it"
+	@echo "make setup   all that the other targets need, in .venv; what cannot be installed here is left out by name"
 	@echo "make check   format, lint, types, tidiness and unit tests: under a minute"
 	@echo "make test    everything"
 	@echo "make test-long   what is left to chance, many times over: kills at random moments, stores that are lost"
@@ -33,35 +44,38 @@ help:
 	@echo "make lock    compile the pins from pyproject.toml; with UPGRADE=--upgrade, to the newest releases"
 	@echo "make clean   remove what the other targets made"
 
-setup: $(VENV)/.stamp $(JS)/node_modules/.stamp
+# What was left out before is tried again.
+setup: $(VENV)/.dev
+	@$(INSTALL) optional
 
-$(VENV)/.stamp: requirements/system.sh requirements/build.txt requirements/dev.txt pyproject.toml
-	bash requirements/system.sh $(PYTHON)
-	$(PYTHON) -m venv $(VENV)
-	$(PIP) --require-hashes --only-binary :all: -r requirements/build.txt
-	$(PIP) --require-hashes --no-build-isolation -r requirements/dev.txt
-	$(PIP) --no-deps --no-build-isolation -e .
-	touch $@
+# What a drill needs, from wheels alone: no compiler, no root.
+$(VENV)/.drill: requirements/install.py requirements/build.txt requirements/drill.txt pyproject.toml
+	@$(OUTER_PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Twinbus needs Python 3.11 or newer;" \
+		"'$(PYTHON)' is not. Name another with: make PYTHON=/path/to/python3" >&2; exit 1; }
+	@$(INSTALL) drill
+	@touch $@
 
-$(JS)/node_modules/.stamp: $(VENV)/.stamp $(JS)/package.json $(JS)/package-lock.json
-	cd $(JS) && npm ci --ignore-scripts --no-audit --no-fund --no-update-notifier --loglevel=error
-	touch $@
+$(VENV)/.dev: $(VENV)/.drill requirements/dev.txt
+	@$(INSTALL) dev
+	@touch $@
 
-check: $(VENV)/.stamp lint types
+check: $(VENV)/.dev lint types
 	$(BIN)/python -m pytest -q tests/unit
 
-lint: $(VENV)/.stamp
+lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 
-types: $(VENV)/.stamp
+types: $(VENV)/.dev
 	$(BIN)/mypy
 
-# Two at a time, a file by one worker; then, one by one, what measures time.
-test: setup lint types
-	$(BIN)/python -m pytest -n 3 --dist loadfile -m "not alone"
-	$(BIN)/python -m pytest -m alone
-	TWINBUS_TEST_STORE=postgresql $(BIN)/python -m pytest -n 2 --dist loadfile -m gateways tests/compat
+# All phases run, whatever became of those before; the summary is over all of them.
+test: setup
+	$(BIN)/python tests/whole.py
+
+# The same with one processor kept busy, to bring out what depends on time: make test-repeat TIMES=20 TESTS=tests/compat/test_relay.py
+test-repeat: setup
+	$(BIN)/python tests/whole.py --loaded --times $(TIMES) $(TESTS)
 
 test-long: setup
 	TWINBUS_TEST_LONG=1 $(BIN)/python -m pytest -n 2 --dist loadfile tests/faults tests/pair/test_syphon_killed.py
@@ -72,34 +86,39 @@ test-postgres: setup
 test-cluster: setup
 	TWINBUS_TEST_CLUSTER=1 $(BIN)/python -m pytest tests/pipeline/test_cluster.py tests/pipeline/test_syphon_killed.py tests/pipeline/test_spark_crash.py
 
-drill: $(VENV)/.stamp
+drill: $(VENV)/.drill
 	$(BIN)/twinbus drill
 
-bench: $(VENV)/.stamp
+bench: $(VENV)/.drill
 	$(BIN)/twinbus bench
 
-bench-filters: $(VENV)/.stamp
+bench-filters: $(VENV)/.drill
 	$(BIN)/twinbus bench-filters
 
-bench-ledger: $(VENV)/.stamp
+bench-ledger: $(VENV)/.drill
 	$(BIN)/twinbus bench-ledger
 
-bench-outbox: $(VENV)/.stamp
+bench-outbox: $(VENV)/.drill
 	$(BIN)/twinbus bench-outbox
 
-bench-source: $(VENV)/.stamp
+bench-source: $(VENV)/.drill
 	$(BIN)/twinbus bench-source
 
-bench-syphon: $(VENV)/.stamp
+bench-syphon: $(VENV)/.drill
 	$(BIN)/twinbus bench-syphon
 
-compatibility: $(VENV)/.stamp
+compatibility: $(VENV)/.dev
 	$(BIN)/python tests/support/features.py
 
-lock: $(VENV)/.stamp
+# One resolution: what comes after dev.txt takes its versions from there.
+lock: setup
 	$(LOCK) --extra dev pyproject.toml -o requirements/dev.txt
-	$(LOCK) --constraint requirements/dev.txt requirements/build.in -o requirements/build.txt
-	cd $(JS) && npm install --package-lock-only --ignore-scripts --no-audit --no-fund
+	$(LOCK) --constraint requirements/dev.txt --extra pair --extra spark --extra java pyproject.toml -o requirements/drill.txt
+	for name in build browser node postgres proton; do \
+		$(LOCK) --constraint requirements/dev.txt requirements/$$name.in -o requirements/$$name.txt || exit; \
+	done
+	test ! -x $(BIN)/npm || { cd $(JS) && npm_config_cache=$$(test -d ~/.npm && echo ~/.npm || echo $(CURDIR)/$(VENV)/npm) \
+		npm install --package-lock-only --ignore-scripts --no-audit --no-fund --no-update-notifier; }
 
 clean:
 	rm -rf $(VENV) $(JS)/node_modules build dist src/*.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache
