@@ -28,10 +28,11 @@ def main(folder: Path) -> None:
                 sender.send_messages(ServiceBusMessage(f"order {number}", message_id=f"order-{number}"))
             primary.start()
             print("the primary is back, with its copies of the first five")
-            with client.get_queue_receiver("orders", max_wait_time=5) as receiver:
-                for message in receiver:
-                    worked.append(str(message.message_id))
-                    receiver.complete_message(message)
+            with client.get_queue_receiver("orders") as receiver:
+                while any(namespace.counts("orders")["active"] for namespace in (primary, secondary)):
+                    for message in receiver.receive_messages(max_message_count=10, max_wait_time=1):
+                        worked.append(str(message.message_id))
+                        receiver.complete_message(message)
         print(f"worked on {len(worked)} orders, {len(set(worked))} of them different")
         print(f"second copies that the ledger suppressed: {ledger.metrics()['suppressed']}")
 

@@ -43,7 +43,7 @@ def work(database: str, fate: str, *strings: str) -> None:
     results.execute("CREATE TABLE IF NOT EXISTS result (job TEXT)")
     with Ledger(database) as ledger:
         client = ReplicatedClient.from_connection_strings(*strings, mode="active", ledger=ledger)
-        with client, client.get_queue_receiver("jobs", max_wait_time=5) as receiver:
+        with client, client.get_queue_receiver("jobs", max_wait_time=10) as receiver:
             for message in receiver:
                 try:
                     results.execute("INSERT INTO result VALUES (?)", (message.message_id,))

@@ -31,7 +31,7 @@ def main() -> None:
             print(f"diverted: {len(diverted)}")
             primary.start()
             received = set()
-            with client.get_queue_receiver("orders", max_wait_time=10) as receiver:
+            with client.get_queue_receiver("orders", max_wait_time=30) as receiver:
                 for message in receiver:
                     received.add(str(message.message_id))
                     receiver.complete_message(message)

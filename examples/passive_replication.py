@@ -30,7 +30,7 @@ def main(folder: Path) -> None:
             primary.kill()
             sender.send_messages(ServiceBusMessage("second", message_id="m2"))
             print(f"the active namespace is the {client.active('orders')} now")
-            with client.get_queue_receiver("orders", max_wait_time=10) as receiver:
+            with client.get_queue_receiver("orders", max_wait_time=30) as receiver:
                 for message in receiver:
                     print(f"worked on {message.message_id}")
                     receiver.complete_message(message)
