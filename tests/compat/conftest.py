@@ -37,10 +37,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     """A broker that serves this module's tests and then ends as it should.
 
-    With TWINBUS_TEST_STORE=postgresql it is two gateways behind a balancer, on a database of their own.
+    Its clock can be moved in a module with MOVABLE_CLOCK. With TWINBUS_TEST_STORE=postgresql it is two gateways behind
+    a balancer, on a database of their own, whose clock cannot be moved.
     """
-    directory = tmp_path_factory.mktemp("broker")
-    process = BrokerProcess(directory)
+    directory, is_movable = tmp_path_factory.mktemp("broker"), getattr(request.module, "MOVABLE_CLOCK", False)
+    process = BrokerProcess(directory, options=("--test-clock",) if is_movable else ())
     if ON_POSTGRES:
         process = Gateways(directory, [new_database(request.getfixturevalue("postgres"))])
     with process:

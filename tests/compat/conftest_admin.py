@@ -38,7 +38,10 @@ class AdminEndpoint(NamedTuple):
 
 @pytest.fixture(scope="module")
 def admin_endpoint(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[AdminEndpoint]:
-    """The HTTPS door of a broker that serves this module's tests, with the module's `BROKER_OPTIONS` if it has any."""
+    """The HTTPS door of a broker that serves this module's tests, with the module's `BROKER_OPTIONS` if it has any.
+
+    Its clock can be moved in a module with MOVABLE_CLOCK.
+    """
     certificates = make_certificates(tmp_path_factory.mktemp("certificates"), [])
     directory, options = tmp_path_factory.mktemp("broker"), getattr(request.module, "BROKER_OPTIONS", ())
     if ON_POSTGRES:
@@ -47,6 +50,7 @@ def admin_endpoint(tmp_path_factory: pytest.TempPathFactory, request: pytest.Fix
         https_port = gateways.https_port
     else:
         amqps_port, https_port = free_ports(2)
+        options += ("--test-clock",) if getattr(request.module, "MOVABLE_CLOCK", False) else ()
         options += ("--tls", str(certificates.ca.parent))
         options += ("--amqps-port", str(amqps_port), "--https-port", str(https_port))
         process = BrokerProcess(directory, options=options)

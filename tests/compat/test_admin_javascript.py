@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from support import optional
+
 pytest_plugins = ["compat.conftest_admin"]
 pytestmark = pytest.mark.feature("administration-javascript")
 
@@ -17,6 +19,7 @@ TESTS = Path(__file__).parent / "js" / "admin.test.mjs"
 
 
 def test_every_javascript_test_passes(admin_endpoint: Any) -> None:
+    optional.needs("node")
     environment = {
         **os.environ,
         "TWINBUS_CONNECTION_STRING": admin_endpoint.connection_string(),

@@ -10,10 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from proton import Message
 
 from support.broker import BrokerProcess
-from support.peer import Receiver, connected
 
 pytestmark = pytest.mark.feature("configuration-file")
 
@@ -168,6 +166,10 @@ def emulated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess
 
 
 def test_the_emulators_file_starts_as_it_is(emulated: BrokerProcess) -> None:
+    from proton import Message
+
+    from support.peer import Receiver, connected
+
     assert "Namespace 'sbemulatorns'" in emulated.output
     assert emulated.queue("queue.1")["LockDuration"] == "PT1M"
     with connected(emulated) as connection:
@@ -197,6 +199,10 @@ ForwardTo = "out"
 
 
 def test_what_forwards_is_made_after_its_destinations(tmp_path: Path) -> None:
+    from proton import Message
+
+    from support.peer import Receiver, connected
+
     with BrokerProcess(tmp_path, config=FORWARDING) as broker, connected(broker) as connection:
         connection.create_sender("in").send(Message(body="through all of them"))
         assert Receiver(connection, "out", credit=1).take()[0].body == "through all of them"

@@ -138,8 +138,8 @@ def test_sessions_are_taken_by_name_and_one_after_the_other(run: Prompt, new_que
     for session in ("a", "b", "c"):
         run("send", queue, f"{session}1", f"{session}2", "--session", session)
     assert bodies(run.json("peek", queue, "--session", "b")) == ["b1", "b2"]
-    assert bodies(run.json("receive", queue, "--session", "b", "--count", "9", "--wait", "0.2")) == ["b1", "b2"]
-    assert bodies(run.json("receive", queue, "--session", "next", "--count", "9", "--wait", "0.2")) == ["a1", "a2"]
+    assert bodies(run.json("receive", queue, "--session", "b", "--count", "9", "--wait", "3")) == ["b1", "b2"]
+    assert bodies(run.json("receive", queue, "--session", "next", "--count", "9", "--wait", "3")) == ["a1", "a2"]
     assert run("receive", queue, "--session", "b", "--wait", "0.2").stderr == "No messages within 0.2 s.\n"
 
 
@@ -159,13 +159,13 @@ def test_following_goes_on_from_session_to_session_until_it_is_told_to_stop(
 
 
 def test_a_session_is_kept_for_longer_than_its_lock(run: Prompt, follow: Follow, new_queue: NewQueue) -> None:
-    queue = new_queue(RequiresSession=True, LockDuration="PT5S")
+    queue = new_queue(RequiresSession=True, LockDuration="PT12S")
     run("send", queue, "first", "--session", "s")
     process = follow("receive", queue, "--session", "s", "--follow", "--raw", "--wait", "1")
     assert process.stdout is not None
     assert process.stdout.readline() == "first\n"
     with pytest.raises(subprocess.TimeoutExpired):
-        process.wait(6)
+        process.wait(13)
     run("send", queue, "second", "--session", "s")
     assert process.stdout.readline() == "second\n"
 
@@ -187,13 +187,13 @@ def test_what_a_topic_gets_is_had_from_its_subscriptions(run: Prompt) -> None:
 def test_a_subscription_tells_the_time_to_live_that_holds_there(run: Prompt) -> None:
     run("entity", "create", "mortal", "--topic", "--ttl", "1d")
     run("entity", "create", "mortal:long")
-    run("entity", "create", "mortal:short", "--ttl", "20s")
+    run("entity", "create", "mortal:short", "--ttl", "20m")
     run("send", "mortal", "a")
-    run("send", "mortal", "b", "--ttl", "9s")
+    run("send", "mortal", "b", "--ttl", "9m")
     for look in (["peek"], ["receive", "--count", "2"]):
         told = {name: run.json(look[0], f"mortal:{name}", *look[1:]) for name in ("long", "short")}
-        assert [message["time_to_live"] for message in told["long"]] == ["P1D", "PT9S"]
-        assert [message["time_to_live"] for message in told["short"]] == ["PT20S", "PT9S"]
+        assert [message["time_to_live"] for message in told["long"]] == ["P1D", "PT9M"]
+        assert [message["time_to_live"] for message in told["short"]] == ["PT20M", "PT9M"]
 
 
 def test_following_goes_on_when_the_broker_comes_back(tmp_path: Path) -> None:

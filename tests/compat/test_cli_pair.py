@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from typer.testing import CliRunner
 
-from support.broker import BrokerProcess, running, wait_for
+from support.broker import SOON_S, BrokerProcess, running, wait_for
 from twinbus.cli import app
 
 pytestmark = [pytest.mark.feature("paired namespaces"), pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")]
@@ -184,6 +185,12 @@ class TestSyphon:
         assert "1 message could not be moved" in remarks
         assert pair.secondary.count(pair.backlog(0)) == 1
 
+    def test_a_port_for_metrics_that_is_in_use_is_named_with_its_option(self, pair: Pair) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            port = taken.getsockname()[1]
+            _, told = pair.run("syphon", "--metrics-port", str(port), code=1)
+        assert told == f"twinbus: Port {port} (metrics) is in use; choose another with --metrics-port.\n"
+
     def test_it_goes_on_until_it_is_told_to_end_and_is_seen_meanwhile(self, pair: Pair) -> None:
         queue = pair.primary.create_queue(f"{pair.name}-orders")
         command = [sys.executable, "-m", "twinbus", "syphon", "--pair", str(pair.file)]
@@ -200,7 +207,7 @@ class TestSyphon:
             assert (record["kind"], record["process"]) == ("syphon", process.pid)
             assert "syphon" in pair.run("pair", "status", "--check")[0]
             process.send_signal(signal.SIGTERM)
-            out, _ = process.communicate(timeout=10)
+            out, _ = process.communicate(timeout=SOON_S)
         finally:
             process.kill()
         assert process.returncode == 0

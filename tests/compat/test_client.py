@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import ssl
 import subprocess
@@ -11,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from support.broker import BrokerProcess, NewQueue, free_ports
+from support.broker import SOON_S, BrokerProcess, NewQueue
+from support.ports import free_ports
+from twinbus.broker.certs import make_certificates
 from twinbus.client import Authentication, ClientError, Connection, ConnectionString, connect
 from twinbus.model.message import Outcome, ReceiveMode
 from twinbus.wire import outgoing
@@ -19,7 +20,6 @@ from twinbus.wire.message import BATCH_FORMAT
 from twinbus.wire.sessions import WantedSession
 
 pytestmark = pytest.mark.feature("our own client")
-SOON_S = 10.0
 
 
 def numbered(count: int) -> list[bytes]:
@@ -100,10 +100,10 @@ async def test_a_receiver_that_lets_thousands_of_locks_expire_is_served_again(
         await (await connection.sender(queue)).send(numbered(5_100))
         receiver = await connection.receiver(queue, credit=7_000)
         received = 0
-        async with asyncio.timeout(30):
-            while received <= 5_100:  # More than there are: some came again, on the same link.
-                received += len(await receiver.receive(7_000, timeout_s=10))
-        assert received > 5_100
+        while received <= 5_100:  # More than there are: some came again, on the same link.
+            messages = await receiver.receive(7_000, SOON_S)
+            assert messages, f"only {received} came"
+            received += len(messages)
 
 
 async def test_abandoned_messages_come_again_and_dead_ones_go_to_their_queue(
@@ -166,10 +166,12 @@ async def test_sessions_are_held_one_by_one(broker: BrokerProcess, new_queue: Ne
     async with connect(broker.connection_string()) as connection:
         await (await connection.sender(queue)).send(messages)
         named = await connection.receiver(queue, session=WantedSession("s-1"))
-        received = await named.receive(10, SOON_S)
+        received = []
+        while len(received) < 3:
+            received += await named.receive(10, SOON_S)
         assert [message.payload[-6:] for message in received] == [b"body 1", b"body 3", b"body 5"]
         await named.settle(received)
-        free = await connection.receiver(queue, session=WantedSession(None), session_wait_s=5)
+        free = await connection.receiver(queue, session=WantedSession(None), session_wait_s=SOON_S)
         assert free.session_id == "s-0"
         assert free.session_locked_until_ms is not None
         with pytest.raises(ClientError) as problem:
@@ -243,7 +245,7 @@ async def test_a_broker_that_is_killed_leaves_sends_indefinite(tmp_path: Path) -
 
 async def test_tls_is_checked_against_the_authority(tmp_path: Path) -> None:
     certificates = tmp_path / "certificates"
-    subprocess.run([sys.executable, "-m", "twinbus", "certs", str(certificates)], check=True, capture_output=True)
+    make_certificates(certificates, [])
     amqps_port, https_port = free_ports(2)
     options = ("--tls", str(certificates), "--amqps-port", str(amqps_port), "--https-port", str(https_port))
     with BrokerProcess(tmp_path / "broker", options=options) as process:
@@ -266,7 +268,8 @@ def test_the_benchmark_measures_a_broker_of_its_own(tmp_path: Path) -> None:
     )
     report = json.loads(done.stdout)
     results = report["results"]["twinbus"]
-    assert [results[phase]["messages"] for phase in ("alone", "send", "receive", "both")] == [1000, 3000, 3000, 3000]
+    assert [results[phase]["messages"] for phase in ("send", "receive", "both")] == [3000, 3000, 3000]
+    assert 0 < results["alone"]["messages"] <= 1000, "as many as there is time for"
     # The processor time is counted in steps of ten milliseconds, so there must be enough of it.
     assert all(result["per_s"] > 0 and result["broker_cpu_us"] > 0 for result in results.values())
     assert results["send"]["p50_ms"] <= results["send"]["p99_ms"]

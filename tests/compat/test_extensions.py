@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage, ServiceBusReceiver, ServiceBusSubQueue
 from azure.servicebus.exceptions import MessageLockLostError
-from proton import Delivery
 
-from support.broker import BrokerProcess, NewQueue
-from support.peer import Receiver, connected
+from support.broker import SOON_S, BrokerProcess, NewQueue, wait_for
 
 DELAY = "x-twinbus-abandon-delay"
 DEAD = ServiceBusSubQueue.DEAD_LETTER
@@ -62,7 +60,7 @@ def send(client: ServiceBusClient, queue: str, *messages: ServiceBusMessage) -> 
 def receive(receiver: ServiceBusReceiver, count: int) -> list[Any]:
     found: list[Any] = []
     while len(found) < count:
-        page = receiver.receive_messages(max_message_count=count - len(found), max_wait_time=5)
+        page = receiver.receive_messages(max_message_count=count - len(found), max_wait_time=SOON_S)
         assert page, f"only {len(found)} of {count} came"
         found += page
     return found
@@ -231,7 +229,7 @@ class TestDelay:
         self, broker: BrokerProcess, client: ServiceBusClient, new_queue: NewQueue, advance: Callable[[str], None]
     ) -> None:
         queue = new_queue()
-        delayed = ServiceBusMessage("x", message_id="delayed", application_properties={DELAY: 60})
+        delayed = ServiceBusMessage("x", message_id="delayed", application_properties={DELAY: 3600})
         send(client, queue, delayed, ServiceBusMessage("x", message_id="plain"))
         receiver = client.get_queue_receiver(queue)
         for message in receive(receiver, 2):
@@ -241,17 +239,21 @@ class TestDelay:
         receiver.complete_message(plain)
         assert broker.count(queue, "ScheduledMessageCount") == 1
         assert receiver.receive_messages(max_wait_time=0.3) == []
-        advance("PT59S")
+        advance("PT50M")
         assert receiver.receive_messages(max_wait_time=0.3) == []
-        advance("PT1S")
+        advance("PT10M")
         [again] = receive(receiver, 1)
         assert (again.message_id, again.delivery_count) == ("delayed", 1)
-        assert again.application_properties == {DELAY.encode(): 60}
+        assert again.application_properties == {DELAY.encode(): 3600}
         receiver.complete_message(again)
 
     def test_an_abandon_that_says_so_keeps_the_property_to_itself(
         self, broker: BrokerProcess, client: ServiceBusClient, new_queue: NewQueue, advance: Callable[[str], None]
     ) -> None:
+        from proton import Delivery
+
+        from support.peer import Receiver, connected
+
         queue = new_queue()
         send(client, queue, ServiceBusMessage("x"))
         with connected(broker) as connection:
@@ -294,12 +296,13 @@ class TestClock:
         queue = new_queue()
         at = datetime.fromisoformat(json.loads(broker.request("GET", "/$api/clock")[1])["now"].replace("Z", "+00:00"))
         send(client, queue, ServiceBusMessage("x", scheduled_enqueue_time_utc=at + timedelta(days=3)))
-        receiver = client.get_queue_receiver(queue)
-        assert receiver.receive_messages(max_wait_time=1) == []
-        advance("P3D")
-        began = time.monotonic()
-        receive(receiver, 1)
-        assert time.monotonic() - began < 2
+        receiver = client.get_queue_receiver(queue).__enter__()  # Only opened: see above.
+        assert receiver.receive_messages(max_wait_time=0.3) == []
+        with ThreadPoolExecutor(1) as thread:
+            waiting = thread.submit(receive, receiver, 1)
+            wait_for(receiver._receive_context.is_set, "the receiver waits")
+            advance("P3D")
+            assert len(waiting.result()) == 1
 
     def test_messages_expire_and_idle_entities_go(
         self, broker: BrokerProcess, client: ServiceBusClient, new_queue: NewQueue, advance: Callable[[str], None]
@@ -308,13 +311,8 @@ class TestClock:
         idle = broker.create_queue("idle", AutoDeleteOnIdle="PT5M")
         send(client, expiring, ServiceBusMessage("x", time_to_live=timedelta(hours=1)))
         advance("PT1H")
-        deadline = time.monotonic() + 3
-        while broker.count(expiring, "DeadLetterMessageCount") != 1:
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
-        while broker.request("GET", f"/{idle}?api-version=2021-05")[0] != 404:
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+        wait_for(lambda: broker.count(expiring, "DeadLetterMessageCount") == 1, "the dead letter")
+        wait_for(lambda: broker.request("GET", f"/{idle}?api-version=2021-05")[0] == 404, "the end of the idle queue")
 
 
 @pytest.mark.feature("extension: reset")

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from support import optional
 from support.broker import ROOT_POLICY, BrokerProcess
 from twinbus.wire.sas import make_token
 
@@ -111,6 +112,7 @@ def run_in_its_own_group(command: list[str], environment: dict[str, str]) -> tup
 @pytest.fixture(scope="module")
 def runs(broker: BrokerProcess, request: pytest.FixtureRequest) -> Iterator[Runs]:
     """The files whose tests were asked for, on their way."""
+    optional.needs("node")
     wanted = [getattr(item, "callspec", None) for item in request.session.items if item.path == request.path]
     files = dict.fromkeys(spec.params["file"] for spec in wanted if spec is not None)
     with ThreadPoolExecutor(AT_A_TIME) as pool:

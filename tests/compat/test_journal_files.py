@@ -11,10 +11,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from azure.servicebus import ServiceBusClient, ServiceBusMessage, ServiceBusReceiveMode, ServiceBusSubQueue
+from azure.servicebus import (
+    ServiceBusClient,
+    ServiceBusMessage,
+    ServiceBusReceivedMessage,
+    ServiceBusReceiveMode,
+    ServiceBusSubQueue,
+)
 
 from support import journals
-from support.broker import BrokerProcess, wait_for
+from support.broker import SOON_S, BrokerProcess, wait_for
 from support.replay import Told, residents
 
 DELETING = ServiceBusReceiveMode.RECEIVE_AND_DELETE
@@ -83,13 +89,16 @@ def everything(broker: BrokerProcess, client: ServiceBusClient) -> dict[str, Any
         first, _ = sender.schedule_messages([message("never"), message("later")], later)
         sender.cancel_scheduled_messages(first)
     with client.get_queue_receiver("plain") as receiver:
-        done, dead, back, deferred = receiver.receive_messages(4, max_wait_time=5)
+        taken: list[ServiceBusReceivedMessage] = []
+        while len(taken) < 4:
+            taken += receiver.receive_messages(4 - len(taken), max_wait_time=SOON_S)
+        done, dead, back, deferred = taken
         receiver.complete_message(done)
         receiver.dead_letter_message(dead)
         receiver.abandon_message(back)
         receiver.defer_message(deferred)
     with client.get_queue_receiver("plain", receive_mode=DELETING) as receiver:
-        receiver.receive_messages(1, max_wait_time=5)
+        receiver.receive_messages(1, max_wait_time=SOON_S)
     for queue in ("source", "doomed"):
         with client.get_queue_sender(queue) as sender:
             sender.send_messages([message(f"{queue}-{n}") for n in range(3)])

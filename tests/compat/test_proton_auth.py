@@ -106,7 +106,7 @@ def test_a_lapsed_token_detaches_its_links_and_a_renewed_one_keeps_them(
     with connected(broker, user=None) as connection:
         cbs = Cbs(connection, broker)
         for queue in (lapsing, renewed):
-            assert cbs.put(queue, broker.token(queue, lifetime_s=3)) in (200, 202)
+            assert cbs.put(queue, broker.token(queue, lifetime_s=8)) in (200, 202)
         lapsing_sender, renewed_sender = connection.create_sender(lapsing), connection.create_sender(renewed)
         assert cbs.put(renewed, broker.token(renewed, lifetime_s=600)) in (200, 202)
         with pytest.raises(LinkDetached) as caught:

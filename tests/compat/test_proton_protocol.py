@@ -6,7 +6,6 @@ Whatever one connection does, the others and the queue go on.
 from __future__ import annotations
 
 import struct
-import time
 from typing import Any
 
 import pytest
@@ -15,22 +14,20 @@ from proton.reactor import LinkOption
 from proton.utils import BlockingConnection, LinkDetached
 
 from support.broker import BrokerProcess, NewQueue
-from support.peer import (
+from support.frames import (
     AMQP_HEADER,
     BEGIN,
     NULL,
     OPEN,
     SASL_HEADER,
     SASL_INIT,
-    Modes,
+    TIMEOUT_S,
     RawConnection,
-    Receiver,
-    connected,
     frame,
     performative,
-    pump,
     string,
 )
+from support.peer import Modes, Receiver, connected, pump
 
 FRAMING_ERROR = b"amqp:connection:framing-error"
 DECODE_ERROR = b"amqp:decode-error"
@@ -141,11 +138,11 @@ def test_a_peer_that_writes_byte_by_byte_is_understood(broker: BrokerProcess) ->
 def test_idle_connections_are_kept_alive_by_heartbeats(broker: BrokerProcess, new_queue: NewQueue) -> None:
     """Proton gives a connection up when it hears nothing for the time it asked for."""
     queue = new_queue()
-    with connected(broker, heartbeat=1.0) as connection, RawConnection(broker) as raw:
+    with connected(broker, heartbeat=8.0) as connection, RawConnection(broker) as raw:
         # container-id, hostname, max-frame-size, channel-max, idle-time-out: one second
         raw.open(frame(performative(0x10, string("raw"), NULL, NULL, NULL, b"\x70\x00\x00\x03\xe8")))
         raw.received = b""
-        pump(connection, 3.5)
+        pump(connection, 10)
         assert works(connection, queue)
         raw.read_until(b"\x00\x00\x00\x08\x02\x00\x00\x00" * 2)
 
@@ -201,12 +198,10 @@ def test_a_stop_of_the_broker_is_told_to_its_peers(broker: BrokerProcess, new_qu
     queue = new_queue()
     with connected(broker) as connection:
         receiver = Receiver(connection, queue, credit=1)
-        began = time.monotonic()
         broker.stop()
         try:
             with pytest.raises((LinkDetached, ConnectionException)) as caught:
-                connection.wait(lambda: False, timeout=5)
-            assert time.monotonic() - began < 5
+                connection.wait(lambda: False, timeout=TIMEOUT_S)
             assert "timed out" not in str(caught.value)
             assert receiver.link.remote_condition or connection.conn.remote_condition
         finally:

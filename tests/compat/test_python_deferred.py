@@ -6,20 +6,21 @@ Expiry and duplicates are in `test_python_expiry`.
 from __future__ import annotations
 
 import datetime
-import time
 
 import pytest
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageState, ServiceBusReceiveMode, ServiceBusSubQueue
 from azure.servicebus.exceptions import MessageNotFoundError, ServiceBusError
 
 from support.broker import BrokerProcess, NewQueue
+from support.gateways import LATER_S
 from support.sdk import Bus, both, nothing_comes, receive, receive_one, together
 
+MOVABLE_CLOCK = True
 DELETE = ServiceBusReceiveMode.RECEIVE_AND_DELETE
 
 
-def soon(seconds: float) -> datetime.datetime:
-    return datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=seconds)
+def soon(broker: BrokerProcess, seconds: float = LATER_S) -> datetime.datetime:
+    return broker.now() + datetime.timedelta(seconds=seconds)
 
 
 async def defer(bus: Bus, queue: str, *bodies: str) -> list[int]:
@@ -101,12 +102,12 @@ async def test_a_deferred_message_is_dead_lettered_abandoned_and_deferred_again(
 @pytest.mark.feature("peek")
 @both
 async def test_peek_shows_active_locked_deferred_and_scheduled_messages_and_changes_nothing(
-    bus: Bus, new_queue: NewQueue
+    bus: Bus, new_queue: NewQueue, broker: BrokerProcess
 ) -> None:
     queue = new_queue()
     await defer(bus, queue, "deferred")
     await bus.put(queue, "locked", "active")
-    await bus.send(queue, ServiceBusMessage("scheduled", scheduled_enqueue_time_utc=soon(60)))
+    await bus.send(queue, ServiceBusMessage("scheduled", scheduled_enqueue_time_utc=soon(broker, 600)))
     async with together(bus.receiver(queue), bus.receiver(queue)) as (holder, receiver):
         locked = await receive_one(holder)
         for _ in range(2):
@@ -151,7 +152,7 @@ async def test_scheduled_messages_become_visible_at_their_time(
 ) -> None:
     queue = new_queue()
     async with together(bus.sender(queue), bus.receiver(queue)) as (sender, receiver):
-        due = soon(2.5)
+        due = soon(broker)
         numbers = await sender.schedule_messages(
             [ServiceBusMessage("one", message_id="1"), ServiceBusMessage("two", message_id="2")], due
         )
@@ -159,10 +160,9 @@ async def test_scheduled_messages_become_visible_at_their_time(
         assert len(set(numbers)) == 2
         assert broker.count(queue, "ScheduledMessageCount") == 3
         assert broker.count(queue) == 0
-        assert await nothing_comes(receiver, within_s=1)
+        assert await nothing_comes(receiver)
+        await bus.pass_time(LATER_S + 0.1)
         received = await receive(receiver, 3)
-        assert time.time() >= due.timestamp() - 0.05
-        assert time.time() < due.timestamp() + 3
         assert sorted(str(message) for message in received) == ["by property", "one", "two"]
         for message in received:
             assert abs(message.scheduled_enqueue_time_utc - due) < datetime.timedelta(milliseconds=2)
@@ -175,17 +175,18 @@ async def test_scheduled_messages_become_visible_at_their_time(
 @pytest.mark.feature("schedule")
 @both
 async def test_a_cancelled_message_never_comes(bus: Bus, new_queue: NewQueue, broker: BrokerProcess) -> None:
-    queue = new_queue()
+    queue, due = new_queue(), soon(broker)
     async with together(bus.sender(queue), bus.receiver(queue)) as (sender, receiver):
-        (single,) = await sender.schedule_messages(ServiceBusMessage("single"), soon(1.5))
-        cancelled = await sender.schedule_messages([ServiceBusMessage("a"), ServiceBusMessage("b")], soon(1.5))
-        (kept,) = await sender.schedule_messages(ServiceBusMessage("kept"), soon(1.5))
+        (single,) = await sender.schedule_messages(ServiceBusMessage("single"), due)
+        cancelled = await sender.schedule_messages([ServiceBusMessage("a"), ServiceBusMessage("b")], due)
+        (kept,) = await sender.schedule_messages(ServiceBusMessage("kept"), due)
         assert kept not in (single, *cancelled)
         await sender.cancel_scheduled_messages(single)
         await sender.cancel_scheduled_messages(cancelled)
         with pytest.raises(MessageNotFoundError):
             await sender.cancel_scheduled_messages(single)
         assert broker.count(queue, "ScheduledMessageCount") == 1
+        await bus.pass_time(LATER_S + 0.1)
         message = await receive_one(receiver)
         assert str(message) == "kept"
         await receiver.complete_message(message)
@@ -194,11 +195,13 @@ async def test_a_cancelled_message_never_comes(bus: Bus, new_queue: NewQueue, br
 
 @pytest.mark.feature("schedule")
 @both
-async def test_a_message_scheduled_for_the_past_is_there_at_once(bus: Bus, new_queue: NewQueue) -> None:
+async def test_a_message_scheduled_for_the_past_is_there_at_once(
+    bus: Bus, new_queue: NewQueue, broker: BrokerProcess
+) -> None:
     queue = new_queue()
     async with together(bus.sender(queue), bus.receiver(queue)) as (sender, receiver):
-        await sender.schedule_messages(ServiceBusMessage("m"), soon(-60))
-        message = await receive_one(receiver, timeout_s=3)
+        await sender.schedule_messages(ServiceBusMessage("m"), soon(broker, -600))
+        message = await receive_one(receiver)
         await receiver.complete_message(message)
 
 
@@ -210,7 +213,7 @@ async def test_scheduling_without_a_session_id_on_a_session_queue_is_refused(
     queue = new_queue(RequiresSession=True)
     async with bus.sender(queue) as sender:
         with pytest.raises(ServiceBusError, match="session"):
-            await sender.schedule_messages([ServiceBusMessage("m")], soon(60))
-        (number,) = await sender.schedule_messages(ServiceBusMessage("m", session_id="s"), soon(60))
+            await sender.schedule_messages([ServiceBusMessage("m")], soon(broker, 600))
+        (number,) = await sender.schedule_messages(ServiceBusMessage("m", session_id="s"), soon(broker, 600))
         assert broker.count(queue, "ScheduledMessageCount") == 1
         await sender.cancel_scheduled_messages(number)

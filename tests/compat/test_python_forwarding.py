@@ -13,9 +13,9 @@ from azure.servicebus import ServiceBusMessage, ServiceBusReceivedMessage, Servi
 from azure.servicebus.exceptions import ServiceBusError
 from azure.servicebus.management import EntityStatus
 
-from support.broker import BrokerProcess
+from support.broker import SOON_S, BrokerProcess
 from support.gateways import Gateways
-from support.sdk import Bus, both, nothing_comes, receive, receive_one
+from support.sdk import Bus, both, nothing_comes, receive, receive_one, receiving
 from support.topics import Topics, bodies, receiver, refusals, send, taken_by
 
 pytest_plugins = ["compat.conftest_admin", "compat.conftest_topics"]
@@ -263,8 +263,8 @@ async def test_nobody_else_receives_from_a_queue_that_forwards(bus: Bus, queues:
 async def test_a_receiver_is_told_when_its_queue_begins_to_forward(bus: Bus, queues: Queues) -> None:
     end, source = queues.new(), queues.new()
     async with bus.receiver(source) as one:
-        waiting = asyncio.create_task(one.receive_messages(max_wait_time=20))
-        await asyncio.sleep(0.2)
+        waiting = asyncio.create_task(one.receive_messages(max_wait_time=SOON_S))
+        await receiving(one)
         settings = queues.admin.get_queue(source)
         settings.forward_to = end
         queues.admin.update_queue(settings)

@@ -6,8 +6,6 @@ the link where there still is one and through `$management`, and none of them to
 
 from __future__ import annotations
 
-import asyncio
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,10 +14,12 @@ from azure.servicebus import ServiceBusMessage, ServiceBusReceivedMessage
 from azure.servicebus.exceptions import MessageLockLostError
 
 from support.broker import BrokerProcess, NewQueue
+from support.gateways import LATER_S
 from support.sdk import Bus, both, break_off, forget_expiry, nothing_comes, receive, receive_one, together
 
 pytestmark = pytest.mark.feature("lock-lost")
 
+MOVABLE_CLOCK = True
 LATE = (
     "complete_message",
     "dead_letter_message",
@@ -34,8 +34,8 @@ async def send_numbers(bus: Bus, queue: str, count: int) -> None:
 
 
 async def delivered_again(receiver: Any, count: int) -> list[ServiceBusReceivedMessage]:
-    """All messages, each with one delivery counted; sooner than a lock of the default duration would end."""
-    messages = await receive(receiver, count, timeout_s=15)
+    """All messages, each with one delivery counted; sooner than a lock of five minutes would end."""
+    messages = await receive(receiver, count)
     assert sorted(int(str(message)) for message in messages) == list(range(count))
     assert {message.delivery_count for message in messages} == {1}
     return messages
@@ -61,19 +61,19 @@ async def complete_all(
 
 @both
 async def test_expired(bus: Bus, new_queue: NewQueue, broker: BrokerProcess) -> None:
-    queue, untaken_queue = new_queue(LockDuration="PT5S"), new_queue(LockDuration="PT5S")
+    queue, untaken_queue = new_queue(LockDuration=f"PT{LATER_S}S"), new_queue(LockDuration=f"PT{LATER_S}S")
     await send_numbers(bus, queue, 2 * len(LATE))
     await bus.put(untaken_queue, "m")
     receivers = bus.receiver(queue), bus.receiver(queue), bus.receiver(queue), bus.receiver(untaken_queue)
     async with together(*receivers) as (receiver, other, third, of_untaken):
         old = await receive(receiver, 2 * len(LATE))
         untaken = await receive_one(of_untaken)
+        await bus.pass_time(LATER_S + 0.1)
         newer = await delivered_again(other, 2 * len(LATE))
         await all_are_too_late(receiver, old[: len(LATE)])
         await all_are_too_late(third, old[len(LATE) :])
         await complete_all(other, newer, queue, broker)
         # It is too late as well where nobody has taken the message since.
-        await asyncio.sleep(max(0, untaken.locked_until_utc.timestamp() - time.time()) + 0.1)
         forget_expiry(untaken)
         with pytest.raises(MessageLockLostError):
             await of_untaken.complete_message(untaken)
@@ -84,12 +84,12 @@ async def test_expired(bus: Bus, new_queue: NewQueue, broker: BrokerProcess) -> 
 
 @both
 async def test_settings_of_the_queue_changed(bus: Bus, new_queue: NewQueue, broker: BrokerProcess) -> None:
-    queue = new_queue()
+    queue = new_queue(LockDuration="PT5M")
     await send_numbers(bus, queue, 2 * len(LATE))
     receivers = bus.receiver(queue), bus.receiver(queue), bus.receiver(queue)
     async with together(*receivers) as (receiver, other, third):
         old = await receive(receiver, 2 * len(LATE))
-        broker.update_queue(queue, LockDuration="PT40S")
+        broker.update_queue(queue, LockDuration="PT4M")
         newer = await delivered_again(other, 2 * len(LATE))
         await all_are_too_late(receiver, old[: len(LATE)])
         await all_are_too_late(third, old[len(LATE) :])
@@ -98,7 +98,7 @@ async def test_settings_of_the_queue_changed(bus: Bus, new_queue: NewQueue, brok
 
 @both
 async def test_connection_broken_off(bus: Bus, new_queue: NewQueue, broker: BrokerProcess) -> None:
-    queue = new_queue()
+    queue = new_queue(LockDuration="PT5M")
     await send_numbers(bus, queue, len(LATE))
     async with together(bus.receiver(queue), bus.receiver(queue)) as (receiver, other):
         old = await receive(receiver, len(LATE))
@@ -124,7 +124,7 @@ async def test_a_sender_whose_connection_broke_off_goes_on_by_itself(
 async def test_a_broken_off_connection_leaves_other_connections_their_locks(
     bus: Bus, new_queue: NewQueue, broker: BrokerProcess
 ) -> None:
-    queue = new_queue()
+    queue = new_queue(LockDuration="PT5M")
     await bus.put(queue, "one", "two")
     async with together(bus.receiver(queue), bus.receiver(queue)) as (broken, whole):
         one = await receive_one(broken)

@@ -23,8 +23,9 @@ from azure.servicebus import (
 from azure.servicebus.exceptions import MessageLockLostError, MessageNotFoundError, ServiceBusError
 from azure.servicebus.management import ServiceBusAdministrationClient
 
-from support.broker import BrokerProcess, HttpError, NewQueue
-from support.sdk import Bus, both, detach_link, nothing_comes, receive, receive_one, until
+from support.broker import SOON_S, BrokerProcess, HttpError, NewQueue
+from support.gateways import LATER_S
+from support.sdk import Bus, both, detach_link, nothing_comes, receive, receive_one, receiving, until
 from support.topics import Topics, bodies, receiver, send, sender, taken_by
 from twinbus.entities.partitions import FRAGMENTS, fragment_of
 
@@ -34,6 +35,7 @@ pytestmark = pytest.mark.feature("partitions")
 HOUR = datetime.timedelta(hours=1)
 DEAD = ServiceBusSubQueue.DEAD_LETTER
 DELETING = ServiceBusReceiveMode.RECEIVE_AND_DELETE
+MOVABLE_CLOCK = True
 BROKER_OPTIONS = ("--stores", "4")
 
 
@@ -249,6 +251,7 @@ async def test_a_waiting_receiver_is_woken_by_a_message_in_any_fragment(bus: Bus
     async with bus.receiver(queue) as one:
         for key in ("x", "y", "z"):
             waiting = asyncio.create_task(receive_one(one))
+            await receiving(one)
             await asyncio.sleep(0.05)
             await bus.send(queue, ServiceBusMessage(key, partition_key=key))
             message = await waiting
@@ -299,7 +302,7 @@ async def test_any_session_means_one_of_every_fragment_in_turn(bus: Bus, new_que
 @both
 async def test_who_waits_for_any_session_gets_the_first_that_comes(bus: Bus, new_queue: NewQueue) -> None:
     queue = new_queue(EnablePartitioning=True, RequiresSession=True)
-    waiting = bus.client().get_queue_receiver(queue, session_id=NEXT_AVAILABLE_SESSION, max_wait_time=5)
+    waiting = bus.client().get_queue_receiver(queue, session_id=NEXT_AVAILABLE_SESSION, max_wait_time=SOON_S)
     opening = asyncio.create_task(waiting.__aenter__())
     await asyncio.sleep(0.1)
     await bus.put(queue, "here", session_id="late")
@@ -348,10 +351,11 @@ async def test_rules_and_actions_hold_in_every_fragment(bus: Bus, topics: Topics
 async def test_scheduled_messages_are_published_from_their_fragment(bus: Bus, topics: Topics) -> None:
     topic = topics.new("a", enable_partitioning=True)
     async with sender(bus, topic) as one:
-        soon = now() + datetime.timedelta(seconds=1)
+        soon = bus.broker.now() + datetime.timedelta(seconds=LATER_S)
         numbers = await one.schedule_messages([ServiceBusMessage(k, partition_key=k) for k in ("x", "y", "z")], soon)
         assert [number >> 48 for number in numbers] == [fragment_of(k) for k in ("x", "y", "z")]
         await one.cancel_scheduled_messages(numbers[2])
+    await bus.pass_time(LATER_S + 0.1)
     (copies,) = await taken_by(bus, topic, {"a": 2})
     assert {(str(m), fragment(m)) for m in copies} == {(k, fragment_of(k)) for k in ("x", "y")}
 

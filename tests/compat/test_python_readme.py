@@ -21,9 +21,10 @@ from types import FunctionType
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusReceiveMode, ServiceBusReceiver, ServiceBusSubQueue
 
-from support.broker import BrokerProcess
-from support.peer import put
+from support.broker import SOON_S, BrokerProcess
 from support.prompt import Prompt
+from support.queues import put
+from twinbus.client.messages import build
 
 pytestmark = pytest.mark.feature("readme-samples")
 
@@ -39,7 +40,7 @@ REPLACED = {
     "os.environ['SERVICE_BUS_TOPIC_NAME']": "queue",
     "os.environ['SERVICE_BUS_SUBSCRIPTION_NAME']": f"'{SUBSCRIPTION}'",
     "get_subscription_receiver(topic_name, subscription_name)": (
-        "get_subscription_receiver(topic_name, subscription_name, max_wait_time=1)"
+        "get_subscription_receiver(topic_name, subscription_name, max_wait_time=8)"
     ),
     "credential = DefaultAzureCredential()\n": "",
     "fully_qualified_namespace = os.environ['SERVICEBUS_FULLY_QUALIFIED_NAMESPACE']\n": "",
@@ -49,9 +50,9 @@ REPLACED = {
     "os.environ['SERVICE_BUS_QUEUE_NAME']": "queue",
     "os.environ['SERVICE_BUS_SESSION_QUEUE_NAME']": "queue",
     "os.environ['SERVICE_BUS_SESSION_ID']": "'the session'",
-    "max_wait_time=30": "max_wait_time=1",
-    "get_queue_receiver(queue_name)": "get_queue_receiver(queue_name, max_wait_time=1)",
-    "session_id=session_id) as receiver": "session_id=session_id, max_wait_time=1) as receiver",
+    "max_wait_time=30": "max_wait_time=8",
+    "get_queue_receiver(queue_name)": "get_queue_receiver(queue_name, max_wait_time=8)",
+    "session_id=session_id) as receiver": "session_id=session_id, max_wait_time=8) as receiver",
 }
 
 # What is in the queue before the sample under a heading runs.
@@ -133,7 +134,8 @@ def running(broker: BrokerProcess) -> Iterator[dict[str, Future[Sample]]]:
                 queue = make_topic(broker, "readme-topic")
             else:
                 queue = broker.create_queue(f"readme-{next(numbers)}", **settings)
-                put(broker, queue, bodies, session_id="the session" if has_sessions else None)
+                session_id = "the session" if has_sessions else None
+                put(broker, queue, [build(body.encode(), session_id=session_id) for body in bodies])
             source = under.get(heading) or next(code for name, code in under.items() if name.startswith(heading))
             started[heading] = pool.submit(run, source, broker, queue)
         yield started
@@ -149,8 +151,13 @@ Running = dict[str, Future[Sample]]
 
 
 def bodies(receiver: ServiceBusReceiver, count: int) -> list[str]:
+    found: list[str] = []
     with receiver:
-        return [str(message) for message in receiver.receive_messages(count, max_wait_time=5)]
+        while len(found) < count:
+            messages = receiver.receive_messages(count - len(found), max_wait_time=SOON_S)
+            assert messages, f"only {found} came"
+            found += map(str, messages)
+    return found
 
 
 def test_send_messages_to_a_queue(running: Running, client: ServiceBusClient) -> None:
@@ -186,7 +193,7 @@ def test_abandon_again_and_again_ends_in_the_dead_letter_queue(running: Running,
     assert sample.printed == ["poison"] * 3
     receiver = client.get_queue_receiver(sample.queue, sub_queue=ServiceBusSubQueue.DEAD_LETTER)
     with receiver:
-        (message,) = receiver.receive_messages(max_wait_time=5)
+        (message,) = receiver.receive_messages(max_wait_time=SOON_S)
         assert message.dead_letter_reason == "MaxDeliveryCountExceeded"
         receiver.complete_message(message)
 

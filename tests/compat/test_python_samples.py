@@ -21,6 +21,8 @@ from azure.servicebus.management import (
     TrueRuleFilter,
 )
 
+from support.broker import SOON_S
+
 pytest_plugins = ["compat.conftest_admin"]
 pytestmark = pytest.mark.feature("sample programs")
 
@@ -122,7 +124,7 @@ def test_filters_sort_what_is_published(
     found: dict[str, list[str]] = {}
     for subscription in wanted:
         with client.get_subscription_receiver("sorted", subscription) as receiver:
-            got = receiver.receive_messages(max_message_count=10, max_wait_time=5)
+            got = receiver.receive_messages(max_message_count=10, max_wait_time=SOON_S)
             found[subscription] = [message.application_properties[b"colour"].decode() for message in got]
             for message in got:
                 receiver.complete_message(message)
@@ -139,7 +141,7 @@ def test_messages_to_a_topic_are_sent_in_every_way_scheduled_and_cancelled(
 ) -> None:
     administration.create_topic("ways")
     administration.create_subscription("ways", "sub")
-    later = datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=30)
+    later = datetime.datetime.now(datetime.UTC) + datetime.timedelta(hours=1)
     with client.get_topic_sender("ways") as sender:
         sender.send_messages(ServiceBusMessage("one"))
         sender.send_messages([ServiceBusMessage("listed") for _ in range(3)])
@@ -154,7 +156,7 @@ def test_messages_to_a_topic_are_sent_in_every_way_scheduled_and_cancelled(
         sender.cancel_scheduled_messages(several)
     assert administration.get_topic_runtime_properties("ways").scheduled_message_count == 0
     with client.get_subscription_receiver("ways", "sub") as receiver:
-        got = receiver.receive_messages(max_message_count=10, max_wait_time=5)
+        got = receiver.receive_messages(max_message_count=10, max_wait_time=SOON_S)
         for message in got:
             receiver.complete_message(message)
     assert [str(message) for message in got] == ["one", *["listed"] * 3, *["batched"] * 3]

@@ -19,25 +19,26 @@ from azure.servicebus.exceptions import (
     SessionLockLostError,
 )
 
-from support.broker import BrokerProcess, NewQueue
+from support.broker import SOON_S, BrokerProcess, NewQueue
 from support.sdk import Bus, bare, both, break_off, nothing_comes, receive, receive_one, together
 
 pytestmark = pytest.mark.feature("sessions")
+
+# The client's own renewer renews when ten seconds are left: so much may go wrong on a busy machine.
+LOCK_S = 12
 
 
 async def send(bus: Bus, queue: str, session_id: str, *bodies: str) -> None:
     await bus.put(queue, *bodies, session_id=session_id)
 
 
-async def open_fails(bus: Bus, queue: str, kind: type[ServiceBusError], **options: Any) -> float:
-    """How long it took until accepting a session failed, without retries, in this way."""
-    began = time.monotonic()
+async def open_fails(bus: Bus, queue: str, kind: type[ServiceBusError], **options: Any) -> None:
+    """Accepting a session must fail in this way, without retries."""
     async with bus.client(retry_total=0) as client:
         receiver = client.get_queue_receiver(queue, **options)
         with pytest.raises(kind):
             await receiver.__aenter__()
         await receiver.close()
-    return time.monotonic() - began
 
 
 @pytest.mark.gateways
@@ -79,8 +80,8 @@ async def test_the_next_available_session_is_one_with_messages_that_nobody_holds
     await send(bus, queue, "one", "m")
     await send(bus, queue, "two", "m")
     async with together(
-        bus.receiver(queue, session_id=NEXT_AVAILABLE_SESSION, max_wait_time=5),
-        bus.receiver(queue, session_id=NEXT_AVAILABLE_SESSION, max_wait_time=5),
+        bus.receiver(queue, session_id=NEXT_AVAILABLE_SESSION, max_wait_time=SOON_S),
+        bus.receiver(queue, session_id=NEXT_AVAILABLE_SESSION, max_wait_time=SOON_S),
     ) as (first, second):
         assert {first.session.session_id, second.session.session_id} == {"one", "two"}
         for receiver in (first, second):
@@ -94,7 +95,7 @@ async def test_a_waiting_accept_gets_the_session_whose_first_message_arrives(bus
     queue = new_queue(RequiresSession=True)
 
     async def accept() -> str:
-        options = {"session_id": NEXT_AVAILABLE_SESSION, "max_wait_time": 10}
+        options = {"session_id": NEXT_AVAILABLE_SESSION, "max_wait_time": SOON_S}
         async with bus.receiver(queue, **options) as receiver:
             message = await receive_one(receiver)
             await receiver.complete_message(message)
@@ -104,14 +105,15 @@ async def test_a_waiting_accept_gets_the_session_whose_first_message_arrives(bus
     await asyncio.sleep(0.7)
     assert not waiting.done()
     await send(bus, queue, "new", "m")
-    assert await asyncio.wait_for(waiting, 8) == "new"
+    assert await waiting == "new"
 
 
 @both
 async def test_without_a_free_session_the_accept_times_out_after_max_wait_time(bus: Bus, new_queue: NewQueue) -> None:
     queue = new_queue(RequiresSession=True)
-    took_s = await open_fails(bus, queue, OperationTimeoutError, session_id=NEXT_AVAILABLE_SESSION, max_wait_time=2)
-    assert 1.8 < took_s < 5
+    began = time.monotonic()
+    await open_fails(bus, queue, OperationTimeoutError, session_id=NEXT_AVAILABLE_SESSION, max_wait_time=2)
+    assert time.monotonic() - began > 1.8
 
 
 @pytest.mark.gateways
@@ -121,10 +123,10 @@ async def test_a_session_that_is_held_cannot_be_locked_until_its_receiver_closes
     await send(bus, queue, "s", "m")
     async with bus.receiver(queue, session_id="s") as receiver:
         message = await receive_one(receiver)
-        assert await open_fails(bus, queue, SessionCannotBeLockedError, session_id="s") < 5
+        await open_fails(bus, queue, SessionCannotBeLockedError, session_id="s")
     await bus.closed()
     async with bus.receiver(queue, session_id="s") as receiver:
-        again = await receive_one(receiver, timeout_s=3)
+        again = await receive_one(receiver)
         assert again.sequence_number == message.sequence_number
         assert again.delivery_count == 0, "a session given back does not count a delivery"
         await receiver.complete_message(again)
@@ -186,22 +188,28 @@ async def test_sessions_are_listed_by_messages_and_by_state(bus: Bus, new_queue:
     assert changed_later == []
 
 
+async def past(end: datetime.datetime) -> None:
+    await asyncio.sleep(end.timestamp() + 0.7 - time.time())
+
+
 async def renewed_by_hand(receiver: Any) -> None:
     message = await receive_one(receiver)
-    assert 3 < receiver.session.locked_until_utc.timestamp() - time.time() < 5.5
-    await asyncio.sleep(3)
+    first_end = receiver.session.locked_until_utc
+    await asyncio.sleep(LOCK_S / 2)
+    before = time.time()
     renewed = await receiver.session.renew_lock()
-    assert 4 < renewed.timestamp() - time.time() < 5.5
+    assert before - 0.5 < renewed.timestamp() - LOCK_S < time.time() + 0.5
     assert receiver.session.locked_until_utc == renewed
-    await asyncio.sleep(2.7)
+    await past(first_end)
     await receiver.complete_message(message)
 
 
 async def renewed_automatically(bus: Bus, receiver: Any) -> None:
     renewer = bus.renewer()
     renewer.register(bare(receiver), bare(receiver.session), max_lock_renewal_duration=30)
+    first_end = receiver.session.locked_until_utc
     message = await receive_one(receiver)
-    await asyncio.sleep(5.7)
+    await past(first_end)
     assert receiver.session.auto_renew_error is None
     await receiver.complete_message(message)
     closing = renewer.close()
@@ -211,7 +219,7 @@ async def renewed_automatically(bus: Bus, receiver: Any) -> None:
 
 async def not_renewed(receiver: Any) -> None:
     message = await receive_one(receiver)
-    await asyncio.sleep(5.7)
+    await past(receiver.session.locked_until_utc)
     # The client looks at its own clock first; told otherwise, it asks, and the broker says the same.
     bare(receiver).session._locked_until_utc = None
     with pytest.raises(SessionLockLostError):
@@ -222,7 +230,7 @@ async def not_renewed(receiver: Any) -> None:
 
 @both
 async def test_renewing_keeps_a_session_and_without_it_the_lock_is_lost(bus: Bus, new_queue: NewQueue) -> None:
-    queue = new_queue(RequiresSession=True, LockDuration="PT5S")
+    queue = new_queue(RequiresSession=True, LockDuration=f"PT{LOCK_S}S")
     names = "by hand", "automatically", "not at all"
     for name in names:
         await send(bus, queue, name, "m")
@@ -294,7 +302,6 @@ async def test_a_session_peeks_only_its_own_messages(bus: Bus, new_queue: NewQue
 @both
 async def test_a_receiver_of_the_wrong_kind_is_refused(bus: Bus, new_queue: NewQueue) -> None:
     without, with_sessions = new_queue(), new_queue(RequiresSession=True)
-    took_s = await asyncio.gather(
+    await asyncio.gather(
         open_fails(bus, with_sessions, ServiceBusError), open_fails(bus, without, ServiceBusError, session_id="s")
     )
-    assert max(took_s) < 5

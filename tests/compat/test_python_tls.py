@@ -14,7 +14,7 @@ import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage, TransportType
 from azure.servicebus.exceptions import ServiceBusError
 
-from support.broker import ROOT_POLICY, BrokerProcess, free_ports
+from support.broker import ROOT_POLICY, SOON_S, BrokerProcess, free_ports
 
 pytestmark = pytest.mark.feature("tls")
 
@@ -57,7 +57,7 @@ def test_send_and_receive_over_tls(broker: BrokerProcess, amqps_port: int, certi
         with trusting.get_queue_sender("q") as sender:
             sender.send_messages(ServiceBusMessage(bytes(200_000)))
         with trusting.get_queue_receiver("q") as receiver:
-            (message,) = receiver.receive_messages(max_wait_time=5)
+            (message,) = receiver.receive_messages(max_wait_time=SOON_S)
             assert len(b"".join(message.body)) == 200_000
             receiver.complete_message(message)
     assert broker.queue("q")["MessageCount"] == "0"

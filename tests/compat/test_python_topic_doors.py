@@ -20,8 +20,8 @@ from azure.servicebus.exceptions import (
 )
 from azure.servicebus.management import AccessRights, AuthorizationRule
 
-from support.broker import BrokerProcess
-from support.sdk import Bus, both, receive_one, together, told
+from support.broker import SOON_S, BrokerProcess
+from support.sdk import Bus, both, receive_one, receiving, together, told
 from support.topics import Topics, bodies, receiver, refusals, send, sender, taken
 
 pytest_plugins = ["compat.conftest_admin", "compat.conftest_topics"]
@@ -75,10 +75,10 @@ async def test_a_deleted_topic_ends_the_links_of_its_senders_and_receivers(bus: 
         await out.send_messages(ServiceBusMessage("m"))
         await receive_one(a)
         await receive_one(b)
-        waiting = [asyncio.create_task(one.receive_messages(max_wait_time=20)) for one in (a, b)]
-        await asyncio.sleep(0.5)
+        waiting = [asyncio.create_task(one.receive_messages(max_wait_time=SOON_S)) for one in (a, b)]
+        await asyncio.gather(receiving(a), receiving(b))
         topics.admin.delete_topic(topic)
-        outcomes = await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), 10)
+        outcomes = await asyncio.gather(*waiting, return_exceptions=True)
         for outcome in outcomes:
             assert isinstance(outcome, ServiceBusError)
             assert "was deleted" in str(outcome)
@@ -95,11 +95,11 @@ async def test_a_deleted_subscription_ends_the_links_of_its_receivers_only(bus: 
     async with together(
         sender(bus, topic, client), receiver(bus, topic, "gone", client), receiver(bus, topic, "stays", client)
     ) as (out, gone, stays):
-        waiting = asyncio.create_task(gone.receive_messages(max_wait_time=20))
-        await asyncio.sleep(0.5)
+        waiting = asyncio.create_task(gone.receive_messages(max_wait_time=SOON_S))
+        await receiving(gone)
         topics.admin.delete_subscription(topic, "gone")
         with pytest.raises(ServiceBusError):
-            await asyncio.wait_for(waiting, 10)
+            await waiting
         await out.send_messages(ServiceBusMessage("m"))
         await stays.complete_message(await receive_one(stays))
 

@@ -22,13 +22,15 @@ from azure.servicebus.exceptions import (
     ServiceBusError,
 )
 
-from support.broker import BrokerProcess
-from support.sdk import Bus, both, nothing_comes, receive, receive_one, together, until
+from support.broker import SOON_S, BrokerProcess
+from support.gateways import LATER_S
+from support.sdk import Bus, both, nothing_comes, receive, receive_one, receiving, together, until
 from support.topics import Topics, bodies, receiver, refusals, send, sender, taken, taken_by
 
 pytest_plugins = ["compat.conftest_admin", "compat.conftest_topics"]
 pytestmark = pytest.mark.feature("topics")
 
+MOVABLE_CLOCK = True
 DEAD = ServiceBusSubQueue.DEAD_LETTER
 SECOND = datetime.timedelta(seconds=1)
 FIELDS = (
@@ -185,11 +187,11 @@ async def test_a_waiting_receiver_gets_a_published_message_at_once(bus: Bus, top
     topic = topics.new("s")
     async with together(receiver(bus, topic, "s"), sender(bus, topic)) as (one, other):
         waiting = asyncio.create_task(receive_one(one))
-        await asyncio.sleep(0.5)
-        began = asyncio.get_running_loop().time()
+        await receiving(one)
+        await asyncio.sleep(0.3)
+        assert not waiting.done()
         await other.send_messages(ServiceBusMessage("m"))
         assert str(await waiting) == "m"
-        assert asyncio.get_running_loop().time() - began < 2
 
 
 @both
@@ -243,7 +245,7 @@ async def test_one_subscription_has_sessions_and_another_none(bus: Bus, topics: 
         assert bodies(messages) == ["a0", "a1", "a2"]
         for message in messages:
             await one.complete_message(message)
-    async with receiver(bus, topic, "sessions", session_id=NEXT_AVAILABLE_SESSION, max_wait_time=5) as one:
+    async with receiver(bus, topic, "sessions", session_id=NEXT_AVAILABLE_SESSION, max_wait_time=SOON_S) as one:
         assert one.session.session_id == "b"
         assert await one.session.get_state() is None
         await one.complete_message(await receive_one(one))
@@ -313,7 +315,7 @@ async def test_without_it_the_same_id_comes_twice(bus: Bus, topics: Topics) -> N
 @both
 async def test_a_scheduled_message_is_in_the_subscriptions_when_its_time_comes(bus: Bus, topics: Topics) -> None:
     topic = topics.new("a", "b")
-    due = now() + 2 * SECOND
+    due = bus.broker.now() + LATER_S * SECOND
     async with sender(bus, topic) as one:
         numbers = await one.schedule_messages([ServiceBusMessage("one"), ServiceBusMessage("two")], due)
         await one.send_messages(ServiceBusMessage("three", scheduled_enqueue_time_utc=due))
@@ -321,6 +323,7 @@ async def test_a_scheduled_message_is_in_the_subscriptions_when_its_time_comes(b
     assert topics.admin.get_topic_runtime_properties(topic).scheduled_message_count == 3
     assert topics.counts(topic, "a").total_message_count == 0
     topics.subscribe(topic, "meanwhile")
+    await bus.pass_time(LATER_S + 0.1)
     async with together(*[receiver(bus, topic, name) for name in ("a", "b", "meanwhile")]) as receivers:
         for one in receivers:
             messages = await receive(one, 3)
@@ -336,7 +339,7 @@ async def test_a_scheduled_message_is_in_the_subscriptions_when_its_time_comes(b
 @both
 async def test_what_is_cancelled_never_comes(bus: Bus, topics: Topics) -> None:
     topic = topics.new("s")
-    due = now() + 2 * SECOND
+    due = bus.broker.now() + LATER_S * SECOND
     async with sender(bus, topic) as one:
         kept, *cancelled = await one.schedule_messages(
             [ServiceBusMessage(body) for body in ("kept", "cancelled", "cancelled too")], due
@@ -344,6 +347,7 @@ async def test_what_is_cancelled_never_comes(bus: Bus, topics: Topics) -> None:
         await one.cancel_scheduled_messages(cancelled)
         with pytest.raises(MessageNotFoundError):
             await one.cancel_scheduled_messages(cancelled[0])
+        await bus.pass_time(LATER_S + 0.1)
         assert bodies(await taken(bus, topic, "s", 1)) == ["kept"]
         async with receiver(bus, topic, "s") as other:
             assert await nothing_comes(other)
@@ -356,13 +360,13 @@ async def test_what_is_cancelled_never_comes(bus: Bus, topics: Topics) -> None:
 async def test_scheduled_messages_keep_their_sessions_and_their_time_to_live(bus: Bus, topics: Topics) -> None:
     topic = topics.new()
     topics.subscribe(topic, "sessions", requires_session=True)
-    due = now() + 1.5 * SECOND
-    message = ServiceBusMessage("m", session_id="s", time_to_live=20 * SECOND)
+    due = bus.broker.now() + 1.5 * SECOND
+    message = ServiceBusMessage("m", session_id="s", time_to_live=LATER_S * SECOND)
     async with sender(bus, topic) as one:
         await one.schedule_messages(message, due)
-    (received,) = await taken(bus, topic, "sessions", 1, session_id=NEXT_AVAILABLE_SESSION, max_wait_time=10)
+    (received,) = await taken(bus, topic, "sessions", 1, session_id=NEXT_AVAILABLE_SESSION, max_wait_time=SOON_S)
     assert (str(received), received.session_id) == ("m", "s")
-    assert received.expires_at_utc == received.enqueued_time_utc + 20 * SECOND
+    assert received.expires_at_utc == received.enqueued_time_utc + LATER_S * SECOND
 
 
 @pytest.mark.feature("schedule")
@@ -400,7 +404,6 @@ async def test_topic_subscription_and_message_each_limit_it(bus: Bus, topics: To
         await until(
             lambda topic=topic, subscription=subscription, expected=expected: held(topic, subscription) == expected,
             f"{subscription} of {topic}: {expected}",
-            15,
         )
     dead = await taken(bus, long, "kept", 2, sub_queue=DEAD)
     assert [(str(message), message.dead_letter_reason) for message in dead] == [

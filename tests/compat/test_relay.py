@@ -1,6 +1,7 @@
 """Hybrid Connections as the protocol describes them, spoken by hand: statuses, close codes, limits, rights, headers.
 
-The relay runs in this process, so that its limits can be short. The published clients are in test_relay_javascript.
+The relay runs in this process, so that a limit can be short for one request. The published clients are in
+test_relay_javascript.
 """
 
 from __future__ import annotations
@@ -167,7 +168,8 @@ async def test_an_authorization_header_that_was_for_the_relay_is_not_passed_on(r
 
 async def test_a_listener_that_does_not_answer_is_waited_for_and_then_504(relay: Relay) -> None:
     listener = await relay.listen()
-    status, _, headers = await relay.request()
+    with relay.limited(response_s=0.3):
+        status, _, headers = await relay.request()
     assert (status, "Via" in headers) == (504, False)
     told = await listener.command("request")
     sending = asyncio.create_task(relay.request())
@@ -188,8 +190,9 @@ async def test_a_listener_that_goes_away_before_it_answered_is_504(relay: Relay)
 
 async def test_a_response_that_stops_halfway_breaks_the_sender_s_connection_off(relay: Relay) -> None:
     listener = await relay.listen()
-    sending = asyncio.create_task(relay.request())
-    told = await listener.command("request")
+    with relay.limited(idle_s=0.3):
+        sending = asyncio.create_task(relay.request())
+        told = await listener.command("request")
     async with relay.session.ws_connect(told["address"]) as rendezvous:
         response = {"requestId": told["id"], "statusCode": 200, "responseHeaders": {}, "body": True}
         await rendezvous.send_str(json.dumps({"response": response}))
@@ -253,9 +256,11 @@ async def test_no_more_listeners_than_allowed_can_be(relay: Relay) -> None:
 
 
 async def test_a_listener_is_closed_when_its_token_expires_unless_it_renews(relay: Relay) -> None:
-    short = await relay.listen(token=relay.token(lifetime_s=1.5))
-    renewed = await relay.listen(token=relay.token(lifetime_s=1.5))
+    # Long enough for both to come, and for one of them to renew it, however busy the machine is.
+    token = relay.token(lifetime_s=6)
+    renewed = await relay.listen(token=token)
     await renewed.socket.send_json({"renewToken": {"token": relay.token()}})
+    short = await relay.listen(token=token)
     assert await closing(short.socket) == 1008
     sending = asyncio.create_task(relay.request())
     told = await renewed.command("request")
@@ -344,7 +349,8 @@ async def test_a_listener_s_rejection_reaches_the_sender_and_is_confirmed_with_4
 
 async def test_a_listener_that_does_not_come_for_a_socket_is_504(relay: Relay) -> None:
     listener = await relay.listen()
-    assert await refused(relay.connect()) == 504
+    with relay.limited(accept_s=0.3):
+        assert await refused(relay.connect()) == 504
     told = await listener.command("accept")
     assert await refused(relay.session.ws_connect(told["address"])) == 404
     await listener.socket.close()

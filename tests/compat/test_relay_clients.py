@@ -10,8 +10,6 @@ import contextlib
 import itertools
 import random
 import ssl
-import subprocess
-import sys
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
@@ -21,7 +19,9 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from support.broker import ROOT_POLICY, BrokerProcess, free_ports
+from support.broker import ROOT_POLICY, SOON_S, BrokerProcess
+from support.ports import free_ports
+from twinbus.broker.certs import make_certificates
 from twinbus.relay import (
     RelayClient,
     RelayedRequest,
@@ -74,7 +74,7 @@ async def echo(request: RelayedRequest) -> RelayedResponse:
 @asynccontextmanager
 async def listening(endpoints: list[RelayEndpoint], **more: object) -> AsyncIterator[RelayListener]:
     async with RelayListener(endpoints, echo, **more) as listener:  # type: ignore[arg-type]
-        await asyncio.wait_for(listener.listening(), 5)
+        await asyncio.wait_for(listener.listening(), SOON_S)
         yield listener
 
 
@@ -246,7 +246,7 @@ async def test_what_a_killed_relay_cuts_off_is_never_whole_and_the_next_call_and
         RelayListener(endpoints, stream, on_socket=echo_socket) as listener,
         RelayClient(*endpoints, choose=lambda _: 0) as client,
     ):
-        await asyncio.wait_for(listener.listening(), 5)
+        await asyncio.wait_for(listener.listening(), SOON_S)
         socket = await client.connect()
         calling = asyncio.create_task(client.request("POST", body=b"stream"))
         await asyncio.wait_for(streaming.wait(), 5)
@@ -266,7 +266,7 @@ async def test_what_a_killed_relay_cuts_off_is_never_whole_and_the_next_call_and
 
 async def test_a_relay_is_reached_with_tls(tmp_path: Path) -> None:
     certificates = tmp_path / "certs"
-    subprocess.run([sys.executable, "-m", "twinbus", "certs", str(certificates)], check=True, capture_output=True)
+    make_certificates(certificates, [])
     amqps_port, https_port = free_ports(2)
     options = ("--tls", str(certificates), "--amqps-port", str(amqps_port), "--https-port", str(https_port))
     config = '[[hybrid_connections]]\nName = "service"\n'

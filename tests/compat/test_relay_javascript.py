@@ -166,6 +166,7 @@ def test_each_failed_try_of_hyco_ws_begets_two(scene: Scene) -> None:
 
 
 def test_both_clients_listen_again_after_the_relay_restarts(scene: Scene) -> None:
+    scene.listener.forget()
     scene.broker.restart()
     scene.listener.wait_until_both_listen()
     assert scene.request("GET").status == 200
@@ -175,6 +176,7 @@ def test_both_clients_listen_again_after_the_relay_restarts(scene: Scene) -> Non
 
 
 def test_both_clients_listen_again_after_the_relay_was_killed(scene: Scene) -> None:
+    scene.listener.forget()
     scene.broker.kill()
     scene.broker.start()
     scene.listener.wait_until_both_listen()

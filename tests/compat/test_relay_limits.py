@@ -20,6 +20,7 @@ from support.broker import KEY, ROOT_POLICY, BrokerProcess
 from support.gateways import Gateways, new_database
 from support.postgres import PostgresServer
 from support.relay import Relay, closing, relay_in
+from support.sdk import until
 from twinbus.relay import RelayClient, RelayedRequest, RelayedResponse, RelayEndpoint, RelayError, RelayListener
 from twinbus.relay.limits import Limits
 from twinbus.wire.sas import make_token
@@ -74,6 +75,7 @@ async def _answer_all(listener: object) -> int:
 
 
 async def test_a_connection_too_many_is_refused_with_503_until_another_ends(relay: Relay) -> None:
+    await until(lambda: relay.connections == 0, "what was before has ended")
     listener = await relay.listen()
     pairs = []
     for _ in range(FEW):
@@ -88,6 +90,7 @@ async def test_a_connection_too_many_is_refused_with_503_until_another_ends(rela
     sender, accepted = pairs.pop()
     await sender.close()
     assert await closing(accepted) == 1000
+    await until(lambda: relay.connections == FEW - 1, "the connection has ended for the relay too")
     connecting = asyncio.create_task(relay.connect())
     pairs.append((await listener.accept(), await connecting))
     for one, other in pairs:
@@ -98,13 +101,13 @@ async def test_a_connection_too_many_is_refused_with_503_until_another_ends(rela
 
 async def test_a_listener_stays_over_the_expiry_of_its_token_because_it_renews_it(tmp_path: Path) -> None:
     async with relay_in(tmp_path) as relay:
-        endpoint = RelayEndpoint(f"http://{relay.host}/service", ROOT_POLICY, KEY, token_lifetime_s=2)
+        endpoint = RelayEndpoint(f"http://{relay.host}/service", ROOT_POLICY, KEY, token_lifetime_s=10)
         async with RelayListener([endpoint], greet) as listener, RelayClient(endpoint) as client:
             await listener.listening()
             began = time.monotonic()
-            while time.monotonic() - began < 3.2:  # The first token is over, and so is the second.
+            while time.monotonic() - began < 11.2:  # The first token is over; tokens end at full seconds.
                 assert (await client.request("GET")).body == b"hello"
-                await asyncio.sleep(0.1)
+                await asyncio.sleep(0.3)
     listened = [entry for entry in journals.entries_in(tmp_path, "service") if entry.operation == "relay_listen"]
     assert len(listened) == 1
 

@@ -52,7 +52,7 @@ asyncio.run(main())
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     names = ["service", *(f"idle-{number}" for number in range(IDLE_LISTENERS // LISTENERS_AT_ONE))]
     config = "".join(f'[[hybrid_connections]]\nName = "{name}"\n' for name in names)
-    with BrokerProcess(tmp_path_factory.mktemp("relay"), config=config) as started:
+    with BrokerProcess(tmp_path_factory.mktemp("relay"), config=config, forked=False) as started:
         yield started
 
 

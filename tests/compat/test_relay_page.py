@@ -36,6 +36,7 @@ def relay(directory: Path, name: str) -> BrokerProcess:
     return BrokerProcess(directory, namespace=name, config=f'[[hybrid_connections]]\nName = "my{name}Service"\n')
 
 
+@pytest.mark.timeout(120)  # Six programs start here.
 def test_the_relay_s_page_prints_what_it_says(tmp_path: Path) -> None:
     commands = tmp_path / "bin"
     commands.mkdir()
@@ -62,7 +63,7 @@ def test_the_relay_s_page_prints_what_it_says(tmp_path: Path) -> None:
             start_new_session=True,
         )
         try:
-            printed, problems = script.communicate(timeout=30)
+            printed, problems = script.communicate(timeout=100)
         finally:
             with suppress(ProcessLookupError):  # What the script left behind, if it did not come to its end.
                 os.killpg(script.pid, signal.SIGKILL)

@@ -20,7 +20,7 @@ import pytest
 import pytest_asyncio
 from aiohttp import web
 
-from support.broker import KEY, ROOT_POLICY
+from support.broker import KEY, ROOT_POLICY, SOON_S
 from support.relay import Relay, relay_in
 from twinbus.relay import RelayedRequest, RelayedResponse, RelayEndpoint, RelayListener
 from twinbus.relay.limits import Limits
@@ -68,14 +68,14 @@ def endpoint(relay: Relay) -> RelayEndpoint:
 @asynccontextmanager
 async def serving(relay: Relay, handler: Handler) -> AsyncIterator[None]:
     async with RelayListener([endpoint(relay)], handler) as listener:
-        await asyncio.wait_for(listener.listening(), 5)
+        await asyncio.wait_for(listener.listening(), SOON_S)
         yield
 
 
 @asynccontextmanager
 async def called(relay: Relay, method: str = "GET", **options: Any) -> AsyncIterator[aiohttp.ClientResponse]:
     options.setdefault("headers", relay.headers())
-    timeout = aiohttp.ClientTimeout(total=20)
+    timeout = aiohttp.ClientTimeout(sock_read=SOON_S)
     async with relay.session.request(method, f"http://{relay.host}/service", timeout=timeout, **options) as answer:
         yield answer
 
@@ -176,7 +176,7 @@ async def test_a_caller_that_does_not_read_makes_the_service_wait(relay: Relay) 
 
     async with serving(relay, answer_much), called(relay) as answer:
         before = -1
-        while before != made:  # Until buffers, of which most are the kernel's, are full.
+        while before != made or not made:  # Until buffers, of which most are the kernel's, are full.
             before = made
             await asyncio.sleep(0.3)
         assert 0 < made < 40
@@ -205,7 +205,7 @@ async def test_a_caller_that_goes_away_ends_what_the_service_does_for_it(relay: 
             assert await answer.content.readany() == b"more to come"
             assert told.empty()
             answer.close()
-        assert await asyncio.wait_for(told.get(), 5) in ("http.disconnect", "cancelled")
+        assert await asyncio.wait_for(told.get(), SOON_S) in ("http.disconnect", "cancelled")
 
 
 async def test_a_service_that_does_not_want_a_large_body_answers_without_it(relay: Relay) -> None:
@@ -218,16 +218,19 @@ async def test_a_service_that_does_not_want_a_large_body_answers_without_it(rela
 
 @pytest.mark.parametrize("good_bytes", [0, 10, 200_000])
 async def test_a_response_that_fails_halfway_is_never_taken_for_whole(relay: Relay, good_bytes: int) -> None:
+    begun = asyncio.Event()
+
     async def breaking() -> AsyncIterator[bytes]:
         if good_bytes:
             yield bytes(good_bytes)
-            await asyncio.sleep(0.1)  # Longer than a listener keeps the beginning back.
+            await begun.wait()  # A listener keeps the beginning back for a moment.
         raise LookupError("the service has a defect")
 
     async def answer_in_part(request: RelayedRequest) -> RelayedResponse:
         return RelayedResponse(more=breaking())
 
     async with serving(relay, answer_in_part), called(relay) as answer:
+        begun.set()
         if good_bytes:
             assert answer.status == 200
             with pytest.raises(aiohttp.ClientPayloadError):
@@ -255,7 +258,7 @@ async def test_a_request_that_breaks_off_is_never_taken_for_whole(relay: Relay) 
         with pytest.raises((LookupError, aiohttp.ClientError)):
             async with called(relay, "POST", data=parts()):
                 pass
-        assert await asyncio.wait_for(seen.get(), 5) is ConnectionError
+        assert await asyncio.wait_for(seen.get(), SOON_S) is ConnectionError
 
 
 def peak_mb(process: asyncio.subprocess.Process) -> float:
@@ -291,7 +294,7 @@ async def test_a_hundred_megabytes_pass_a_listener_whose_memory_hardly_grows(rel
     )
     try:
         assert process.stdout is not None
-        assert await asyncio.wait_for(process.stdout.readline(), 20) == b"listening\n"
+        assert await asyncio.wait_for(process.stdout.readline(), SOON_S) == b"listening\n"
         passing: list[Callable[[Relay, int], Awaitable[None]]] = [upload, download]
         for pass_on in passing:
             await pass_on(relay, 2)  # What is made once, as a connection, is not what grows.

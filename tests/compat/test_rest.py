@@ -308,7 +308,7 @@ def test_a_broker_that_stops_sends_home_who_waits(tmp_path: Path) -> None:
         broker.create_queue("q")
         waiting = others.submit(Rest(broker).peek_lock, "q", 30)
         wait_for(lambda: requests(broker) == 1, "the request")
-        assert broker.stop(timeout_s=5) == 0
+        assert broker.stop() == 0
         assert waiting.result().status == 503
 
 

@@ -22,11 +22,11 @@ import pytest_asyncio
 import websocket
 from azure.servicebus import ServiceBusMessage, TransportType
 
-from support import peer
-from support.broker import ROOT_POLICY, BrokerProcess, NewQueue
+from support import frames, optional
+from support.broker import ROOT_POLICY, SOON_S, BrokerProcess, NewQueue
 from support.sdk import FLAVOURS, Bus, both, nothing_comes, receive, receive_one, until
 from support.websocket import BYTES_MAX, PATH, SUBPROTOCOLS, over_websocket, url
-from twinbus.client import Connection, connect
+from twinbus.client import Connection, ReceivedMessage, connect
 from twinbus.wire import outgoing
 from twinbus.wire.sas import make_token
 
@@ -38,8 +38,7 @@ pytestmark = [
 ]
 
 JS = Path(__file__).parent / "js"
-SOON_S = 10.0
-HELLO = peer.SASL_HEADER + peer.SASL_INIT + peer.AMQP_HEADER + peer.OPEN + peer.BEGIN
+HELLO = frames.SASL_HEADER + frames.SASL_INIT + frames.AMQP_HEADER + frames.OPEN + frames.BEGIN
 BEGUN = b"\x00\x53\x11"
 
 
@@ -117,6 +116,7 @@ async def test_a_session_is_accepted_read_and_remembered(bus: Bus, new_queue: Ne
 
 
 def test_javascript(admin_endpoint: Any) -> None:
+    optional.needs("node")
     broker = admin_endpoint.broker
     http = f"http://{broker.host}:{broker.http_port}"
     environment = {
@@ -226,7 +226,11 @@ async def test_a_message_makes_the_round_trip_in_pieces(
     async with over_websocket(broker, piece_bytes) as (connection, _):
         await (await connection.sender(queue)).send(sent)
         receiver = await connection.receiver(queue)
-        messages = await receiver.receive(20, SOON_S)
+        messages: list[ReceivedMessage] = []
+        while len(messages) < 20:
+            more = await receiver.receive(20 - len(messages), SOON_S)
+            assert more, f"only {len(messages)} came"
+            messages += more
         assert [message.payload[-600:] for message in messages] == [payload[-600:] for payload in sent]
         await receiver.settle(messages)
     assert broker.count(queue) == 0
@@ -277,10 +281,10 @@ def test_text_is_refused(raw: websocket.WebSocket, text: bytes) -> None:
 
 
 def test_a_message_of_1_mib_is_read(raw: websocket.WebSocket) -> None:
-    heartbeats = peer.frame(b"") * (BYTES_MAX // 8)
-    raw.send_binary(peer.SASL_HEADER + peer.SASL_INIT + peer.AMQP_HEADER + peer.OPEN)
+    heartbeats = frames.frame(b"") * (BYTES_MAX // 8)
+    raw.send_binary(frames.SASL_HEADER + frames.SASL_INIT + frames.AMQP_HEADER + frames.OPEN)
     raw.send_binary(heartbeats)
-    raw.send_binary(peer.BEGIN)
+    raw.send_binary(frames.BEGIN)
     read_until_begun(raw)
 
 
@@ -299,7 +303,7 @@ def test_fragments_of_a_larger_message_are_refused(raw: websocket.WebSocket) -> 
 
 def test_bytes_that_are_not_amqp_are_answered_and_the_websocket_closed(raw: websocket.WebSocket) -> None:
     raw.send_binary(b"GET / HTTP/1.1\r\n\r\n")
-    assert raw.recv() == peer.SASL_HEADER
+    assert raw.recv() == frames.SASL_HEADER
     assert closed_with(raw) == 1000
 
 
@@ -314,6 +318,8 @@ async def hold_one(connection: Connection, queue: str) -> None:
 
 def taken_again(broker: BrokerProcess, queue: str) -> int:
     """Receive the message with another client, and complete it: how many deliveries had been counted."""
+    from support import peer
+
     with peer.connected(broker) as connection:
         receiver = peer.Receiver(connection, queue, credit=1)
         message, delivery = receiver.take()
@@ -325,7 +331,8 @@ def taken_again(broker: BrokerProcess, queue: str) -> int:
 async def test_a_connection_that_breaks_off_drops_its_locks(
     broker: BrokerProcess, new_queue: NewQueue, admin_endpoint: Any, secure: bool
 ) -> None:
-    queue = new_queue()
+    optional.needs("proton")
+    queue = new_queue(LockDuration="PT5M")
     tls = ssl.create_default_context(cafile=admin_endpoint.ca_file) if secure else None
     address = f"https://{admin_endpoint.host}{PATH}" if secure else None
     async with over_websocket(broker, tls=tls, address=address) as (connection, carrier):
@@ -337,7 +344,8 @@ async def test_a_connection_that_breaks_off_drops_its_locks(
 async def test_a_websocket_closed_without_an_amqp_close_drops_its_locks(
     broker: BrokerProcess, new_queue: NewQueue
 ) -> None:
-    queue = new_queue()
+    optional.needs("proton")
+    queue = new_queue(LockDuration="PT5M")
     async with over_websocket(broker) as (connection, carrier):
         await hold_one(connection, queue)
         await carrier.ws.close()
@@ -398,10 +406,8 @@ async def test_a_broker_that_stops_says_goodbye(tmp_path: Path, http: aiohttp.Cl
         await begun(silent, [HELLO])
         async with over_websocket(broker) as (connection, carrier):
             await connection.receiver(queue)
-            began = time.monotonic()
-            code = await asyncio.to_thread(broker.stop)
-            assert time.monotonic() - began < 5
-            assert code == 0
+            assert await asyncio.to_thread(broker.stop) == 0
+            await until(lambda: connection.error is not None and carrier.ws.close_code is not None, "the goodbye")
             assert connection.error is not None
             assert connection.error.condition == "amqp:connection:forced"
             assert carrier.ws.close_code == 1000

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import Browser, Page
 
 from support.broker import BrokerProcess
-from support.browser import Tab, browser, tab
+from support.browser import Tab, browser, click, tab
+
+if TYPE_CHECKING:
+    from playwright.async_api import Browser, Page
 
 BATCH = "application/vnd.microsoft.servicebus.json"
 LISTENER_KEY = "a-key-that-may-only-listen"
@@ -63,7 +66,7 @@ class Scene:
             if policy is not None:
                 await opened.page.fill("[name=policy]", policy)
             await opened.page.fill("[name=key]", key or at.connection_string())
-            await opened.page.click("button.main")
+            await click(opened.page, "button.main")
             await opened.page.wait_for_selector("header nav")
             if page:
                 await opened.page.goto(self.url(page, at))
@@ -96,9 +99,19 @@ class Scene:
         return json.loads(text)
 
 
-async def appears(page: Page, selector: str, words: str, timeout_s: float = 20.0) -> None:
+async def appears(page: Page, selector: str, words: str, timeout_s: float = 60.0) -> None:
     """Wait until an element has words in it; the page's policy allows no function that could be asked."""
     await page.locator(selector).filter(has_text=words).first.wait_for(timeout=timeout_s * 1000)
+
+
+async def shows(page: Page, selector: str, is_so: Callable[[str], bool]) -> None:
+    """Wait until the text of an element that is kept up to date is as it shall be."""
+    for _ in range(600):
+        text = await page.inner_text(selector)
+        if is_so(text):
+            return
+        await asyncio.sleep(0.1)
+    raise AssertionError(text)
 
 
 def make_pair(directory: Path) -> tuple[BrokerProcess, BrokerProcess]:

@@ -25,6 +25,7 @@ from twinbus.console.pair import PairWatch
 from twinbus.console.signing import Credential
 from twinbus.wire.sas import make_token
 
+TICK_S = 0.01
 POLICY, KEY = "RootManageSharedAccessKey", "a-key-of-this-test-alone-0123456789"
 
 
@@ -114,11 +115,31 @@ async def silent() -> AsyncIterator[str]:
 
 @dataclass
 class Waits:
-    """How long each page waited for an address, measured where it waits; and how late the loop itself was."""
+    """How long each page waited for an address, measured where it waits; and how late the loop itself was meanwhile."""
 
     address: str
     by_page: dict[str, float] = field(default_factory=dict)
-    lag_s: float = 0.0
+    lag_s: dict[str, float] = field(default_factory=dict)  # Of what each page waited.
+    _late_s: float = 0.0
+    _due_s: float = 0.0
+
+    def late_s(self) -> float:
+        """By how much the loop has been late, in sum: without a processor nobody notices that the time is over."""
+        return self._late_s + max(time.monotonic() - self._due_s, 0.0)
+
+    async def tick(self) -> None:
+        while True:
+            self._due_s = time.monotonic() + TICK_S
+            await asyncio.sleep(TICK_S)
+            self._late_s += max(time.monotonic() - self._due_s, 0.0)
+
+    def too_long(self, patience_s: float) -> dict[str, float]:
+        """Pages that waited for longer, though the loop was there to end it."""
+        return {
+            page: waited_s
+            for page, waited_s in self.by_page.items()
+            if waited_s > patience_s + self.lag_s.get(page, 0.0) + 2 * TICK_S
+        }
 
 
 @asynccontextmanager
@@ -128,10 +149,11 @@ async def measured(monkeypatch: pytest.MonkeyPatch, address: str) -> AsyncIterat
     serve, send, view = Console._serve, Asker.send, PairWatch.view
     until_s: dict[str, float] = {}  # Of each page, until when it has been counted: it may wait for several at once.
 
-    def waited(since_s: float) -> None:
+    def waited(since_s: float, late_s: float) -> None:
         if page := making.get():
             now_s = time.monotonic()
             waits.by_page[page] += now_s - max(since_s, until_s.get(page, 0.0))
+            waits.lag_s[page] = waits.lag_s.get(page, 0.0) + waits.late_s() - late_s
             until_s[page] = now_s
 
     async def serving(self: Console, request: Any, page: str) -> Any:
@@ -140,30 +162,25 @@ async def measured(monkeypatch: pytest.MonkeyPatch, address: str) -> AsyncIterat
         return await serve(self, request, page)
 
     async def sending(self: Asker, *args: Any, **options: Any) -> bytes:
-        began_s = time.monotonic()
+        began_s, late_s = time.monotonic(), waits.late_s()
         try:
             return await send(self, *args, **options)
         finally:
             if self.door.address == waits.address:
-                waited(began_s)
+                waited(began_s, late_s)
 
     async def viewing(self: PairWatch) -> float:
-        began_s = time.monotonic()
+        began_s, late_s = time.monotonic(), waits.late_s()
         try:
             return await view(self)
         finally:
-            waited(began_s)
-
-    async def tick() -> None:
-        while True:
-            began_s = time.monotonic()
-            await asyncio.sleep(0.01)
-            waits.lag_s = max(waits.lag_s, time.monotonic() - began_s - 0.01)
+            waited(began_s, late_s)
 
     monkeypatch.setattr(Console, "_serve", serving)
     monkeypatch.setattr(Asker, "send", sending)
     monkeypatch.setattr(PairWatch, "view", viewing)
-    ticking = asyncio.create_task(tick())
+    ticking = asyncio.create_task(waits.tick())
+    await asyncio.sleep(0)  # So that it has begun.
     try:
         yield waits
     finally:

@@ -13,7 +13,7 @@ import pytest_asyncio
 
 from console.conftest import appears
 from console.inside import KEY, POLICY, Inside, inside, silent
-from support.browser import browser, tab
+from support.browser import browser, click, tab
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 COMMAND = (sys.executable, str(Path(__file__).with_name("stand_in_drill.py")))
@@ -26,7 +26,7 @@ async def broker(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Insi
 
 
 async def until(broker: Inside, drill: str, *states: str) -> Any:
-    for _ in range(200):
+    for _ in range(1000):
         _, record = await broker.api("GET", f"drills/{drill}")
         if record["state"] in states and (record["state"] == "ended" or "points" in record):
             return record
@@ -81,25 +81,25 @@ async def test_a_drill_in_the_browser(broker: Inside) -> None:
         page = shown.page
         await page.fill("[name=policy]", POLICY)
         await page.fill("[name=key]", KEY)
-        await page.click("button.main")
-        await page.click("text=Start >> nth=-1")
+        await click(page, "button.main")
+        await click(page, "text=Start >> nth=-1")
         assert "type the name 'contoso'" in await page.inner_text("main")
         shown.problems.clear()  # The browser says that one answer was 400.
         await page.goto(broker.url("incidents"))
         await page.check("[name=dry_run]")
-        await page.click("text=Start >> nth=-1")
+        await click(page, "text=Start >> nth=-1")
         await appears(page, "#drill", "ready")
         assert "the primary is gone <script>" in await page.inner_text("#drill")
         assert "(dry run)" in await page.inner_text("h1")
-        await page.click("text=Incidents and drills >> nth=0")
+        await click(page, "text=Incidents and drills >> nth=0")
         await page.fill("[name=confirm]", "contoso")
-        await page.click("text=Start >> nth=-1")
+        await click(page, "text=Start >> nth=-1")
         await appears(page, "#drill", "the primary is gone <script>")
         before = await page.inner_text(".tile strong")
         await page.wait_for_selector(f".tile strong:not(:text-is('{before}'))")
-        await page.click("text=Abort")
+        await click(page, "text=Abort")
         await appears(page, "#drill", "Somebody aborted it.")
-        await page.click("text=Open the report")
+        await click(page, "text=Open the report")
         assert "The report of outage" in await page.inner_text("h1")
         assert await page.evaluate("window.hit") is None
         shown.problems.clear()  # The report's script was refused, and the browser says so.

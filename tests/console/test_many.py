@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import http.cookiejar
 import json
+import os
 import sqlite3
-import time
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
@@ -16,7 +16,9 @@ import pytest
 from support.broker import BrokerProcess
 
 MANY = 9_990
-PATIENCE_S = 1.0  # Calm machines take a tenth of it; what would count everything takes longer than this.
+# Of the broker's own processor time, whoever else is at work. A page takes a tenth of it; what would count everything
+# takes longer than this.
+PATIENCE_S = 1.0
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +46,13 @@ def _fill(catalog: Path) -> None:
     connection.close()
 
 
+def spent_s(broker: BrokerProcess) -> float:
+    """What a broker has had of the processor, its threads included."""
+    assert broker.process is not None
+    fields = Path(f"/proc/{broker.process.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def test_every_page_is_quick(crowded: BrokerProcess) -> None:
     place = f"http://127.0.0.1:{crowded.http_port}/$console/"
     opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(http.cookiejar.CookieJar()))
@@ -52,8 +61,8 @@ def test_every_page_is_quick(crowded: BrokerProcess) -> None:
     opener.open(signing).read()
     for page in ("entities", "entities?skip=5000", "entities?sort=active", "entities?filter=queue-099", "messages",
                  "system"):  # fmt: skip
-        began = time.monotonic()
+        began_s = spent_s(crowded)
         text = opener.open(f"{place}{page}").read().decode()
-        assert time.monotonic() - began < PATIENCE_S, page
+        assert spent_s(crowded) - began_s < PATIENCE_S, page
         assert "Sign out" in text
     assert "queue-09900" in opener.open(f"{place}entities?filter=queue-099").read().decode()

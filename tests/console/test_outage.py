@@ -9,8 +9,9 @@ import pytest
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import ServiceBusError
 
-from console.conftest import Scene, appears, make_pair
+from console.conftest import Scene, appears, make_pair, shows
 from support.broker import BrokerProcess
+from support.browser import click
 from support.pair_scene import QUICK
 from twinbus.pair.aio import PairedServiceBusClient, SendAvailabilityOptions
 
@@ -88,10 +89,9 @@ async def test_a_whole_outage_is_watched(scene: Scene) -> None:
         scene.primary.start()
         await appears(page, ".standing", "Normal")
         await appears(page, "svg.picture", "3 brought home")
-        lines = await page.inner_text("#balance")
-        assert lines.count("Δ 0") == 2
-        assert "accepted 3" in lines
-        await page.click("#incidents tbody a >> nth=0")
+        await shows(page, "#balance", lambda lines: lines.count("Δ 0") == 2 and "accepted 3" in lines)
+        await shows(page, "#incidents", lambda lines: "goes on" not in lines)
+        await click(page, "#incidents tbody a >> nth=0")
         await appears(page, "#incident", "Diverted")
         states = await page.inner_text("#incident table")
         assert "diverted" in states
@@ -116,7 +116,7 @@ async def test_a_namespace_that_is_down_on_purpose_still_has_a_console_that_can_
         page = opened.page
         await page.select_option("[name=fault]", "namespace-down")
         await page.fill("[name=confirm]", "contoso")
-        await page.click("text=Begin")
+        await click(page, "text=Begin")
         assert "namespace-down" in await page.inner_text("main")
-        await page.click("text=Lift")
+        await click(page, "text=Lift")
         await page.wait_for_selector("text=Messaging stores")

@@ -93,7 +93,7 @@ class Load:
     async def _keep_going(self, work: Callable[[Connection], Awaitable[None]]) -> None:
         while not self._stopping:
             try:
-                async with connect(self._connection_string, timeout_s=5) as connection:
+                async with connect(self._connection_string, timeout_s=30) as connection:
                     await work(connection)
             except ClientError as error:
                 if not error.transient:
@@ -293,7 +293,7 @@ async def settle(
 
 async def noticed(connection: Connection) -> None:
     """Wait until a connection knows that its broker is gone, so that nobody says goodbye to it."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while connection.error is None:
             await asyncio.sleep(0.005)
 

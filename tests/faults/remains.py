@@ -40,7 +40,7 @@ def drained(receiver: ServiceBusReceiver, count: int) -> list[str]:
     """The ids of so many messages, received and deleted."""
     got: list[str] = []
     while len(got) < count:
-        page = receiver.receive_messages(max_message_count=count - len(got), max_wait_time=10)
+        page = receiver.receive_messages(max_message_count=count - len(got), max_wait_time=30)
         assert page, f"only {len(got)} of {count} messages came"
         got += [str(message.message_id) for message in page]
     return got

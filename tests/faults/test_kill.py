@@ -28,7 +28,7 @@ CONFIG = "".join(f'[[queues]]\nName = "{name}"\n{PATIENT}' for name in [*PLAIN, 
     f'[[queues]]\nName = "sessions"\nRequiresSession = true\n{PATIENT}'
     f'[[queues]]\nName = "deduplicated"\nRequiresDuplicateDetection = true\n{PATIENT}'
 )
-STALL_S = 15.0
+STALL_S = 60.0
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
         process.kill()
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("run", range(RUNS))
 async def test_acknowledged_messages_survive(broker: BrokerProcess, random: Random, run: int) -> None:
     broker.start()
@@ -51,8 +51,11 @@ async def test_acknowledged_messages_survive(broker: BrokerProcess, random: Rand
     load.deduplicated("deduplicated")
     load.deleting("deleting")
     load.sessions("sessions", SESSIONS)
-    for _ in range(KILLS):
+    kills = 0
+    # Until it was killed in the middle of something, and not only between.
+    while kills < KILLS or min(unknown(load, "sends"), unknown(load, "settlements")) <= KILLS:
         await killed_at_a_random_moment(broker, load, random)
+        kills += 1
         assert load.problems() == []
     await progress(load, 1)
     await load.stop()
@@ -60,18 +63,20 @@ async def test_acknowledged_messages_survive(broker: BrokerProcess, random: Rand
     assert "Traceback" not in broker.log, broker.log[-8000:]
     report = {queue: dict(history.counts) for queue, history in load.histories.items()}
     print(report)
-    # The broker was killed in the middle of something, and not only between.
-    assert sum(history.counts["sends unknown"] for history in load.histories.values()) > KILLS
-    assert sum(history.counts["settlements unknown"] for history in load.histories.values()) > KILLS
     # Locks of connections that were closed politely would last; those of a broker that is gone do not.
     broker.kill()
     broker.start()
-    await asyncio.to_thread(judge, broker, load.histories)
+    await asyncio.to_thread(judge, broker, load.histories, kills)
+
+
+def unknown(load: Load, what: str) -> int:
+    """Of how many of them nobody knows what became of them."""
+    return sum(history.counts[f"{what} unknown"] for history in load.histories.values())
 
 
 async def killed_at_a_random_moment(broker: BrokerProcess, load: Load, random: Random) -> None:
     """Kill the broker under load, sometimes also while it starts again, and leave it running."""
-    await progress(load, random.randrange(1, 500))
+    await progress(load, random.randrange(1, 250))
     await asyncio.sleep(random.uniform(0, 0.2))
     await asyncio.to_thread(broker.kill)
     if random.random() < 0.25:
@@ -93,9 +98,9 @@ async def progress(load: Load, amount: int) -> None:
         await asyncio.sleep(0.005)
 
 
-def judge(broker: BrokerProcess, histories: dict[str, History]) -> None:
+def judge(broker: BrokerProcess, histories: dict[str, History], kills: int) -> None:
     found = look_at_all(broker, [*PLAIN, "deduplicated", "batched", "deleting"], "sessions", SESSIONS)
-    forgive_deletions(histories["deleting"], found["deleting"])
+    forgive_deletions(histories["deleting"], found["deleting"], kills)
     assert [problem for queue in histories for problem in histories[queue].judge(found[queue])] == []
     judge_batches(histories["batched"], found["batched"])
 
@@ -109,10 +114,10 @@ def judge_batches(history: History, found: dict[Place, list[str]]) -> None:
         assert certain in (set(), batch), f"only {sorted(certain)} of a batch were stored"
 
 
-def forgive_deletions(history: History, found: dict[Place, list[str]]) -> None:
+def forgive_deletions(history: History, found: dict[Place, list[str]], kills: int) -> None:
     """What was handed out and not seen is lost by design: at most what was on its way at each kill."""
     lost = history.surely_in_queue() - set(found[Place.QUEUE])
-    assert len(lost) <= 2 * DELETING_CREDIT * KILLS
+    assert len(lost) <= 2 * DELETING_CREDIT * kills
     for message_id in lost:
         history.deleted(message_id)
 
@@ -127,7 +132,7 @@ async def test_a_lock_ends_with_the_broker_and_its_delivery_counts(broker: Broke
             receiver = await connection.receiver("plain-0", credit=3)
             seen = []
             while len(seen) < 3:
-                received = await receiver.receive(3, timeout_s=10)
+                received = await receiver.receive(3, timeout_s=30)
                 assert received
                 seen += [read(each.payload) for each in received]
             assert [(each.message_id, each.delivery_count) for each in seen] == [

@@ -32,7 +32,7 @@ async def bury(broker: BrokerProcess) -> list[str]:
         receiver = await connection.receiver(QUEUE, credit=500)
         dead = 0
         while dead < COUNT:
-            page = await receiver.receive(500, timeout_s=10)
+            page = await receiver.receive(500, timeout_s=30)
             assert page
             await receiver.settle(page, Outcome.DEAD_LETTER)
             dead += len(page)
@@ -71,7 +71,7 @@ async def test_who_uses_a_dead_letter_meanwhile_keeps_it(tmp_path: Path) -> None
         await bury(broker)
         async with connect(broker.connection_string()) as connection:
             receiver = await connection.receiver(f"{QUEUE}/$DeadLetterQueue", credit=0)
-            held = await receiver.receive(10, timeout_s=10)
+            held = await receiver.receive(10, timeout_s=30)
             assert len(held) == 10
             assert await asyncio.to_thread(redrive, broker) == {"moved": COUNT - 10, "kept": 0}
             await receiver.settle(held, Outcome.COMPLETE)

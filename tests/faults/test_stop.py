@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from random import Random
 
@@ -16,6 +18,7 @@ import pytest
 from faults.load import BATCH_FORMAT, Load, noticed
 from faults.remains import look_at_all
 from support.broker import BrokerProcess
+from twinbus.broker.certs import make_certificates
 from twinbus.client import connect
 from twinbus.wire import outgoing
 
@@ -36,7 +39,7 @@ MANY = 100_000
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
-    process = BrokerProcess(tmp_path, namespace="faults", config=CONFIG, log_level="warning")
+    process = BrokerProcess(tmp_path, namespace="faults", config=CONFIG, log_level="warning", forked=False)
     try:
         yield process.start()
     finally:
@@ -89,8 +92,27 @@ def test_a_second_process_on_the_same_data_is_refused_and_the_first_goes_on(brok
 def test_two_processes_on_the_same_port_are_refused_with_a_sentence(broker: BrokerProcess) -> None:
     second = BrokerProcess(broker.directory / "second", namespace="faults")
     second.amqp_port = broker.amqp_port
-    assert refusal(second).startswith("twinbus: A port cannot be opened: ")
+    taken = f"Port {second.amqp_port} (AMQP) is in use; choose another with --amqp-port."
+    assert refusal(second) == f"twinbus: {taken}"
     assert broker.is_ready()
+
+
+def test_all_ports_that_are_taken_are_named_at_once(broker: BrokerProcess) -> None:
+    """By whatever process, this one here."""
+    certificates = make_certificates(broker.directory / "tls", [])
+    doors = {"http": "HTTP", "amqp": "AMQP", "https": "HTTPS", "amqps": "AMQP with TLS"}
+    with ExitStack() as stack:
+        held = [stack.enter_context(socket.create_server(("127.0.0.1", 0))).getsockname()[1] for _ in doors]
+        ports = dict(zip(doors, held, strict=True))
+        second = BrokerProcess(broker.directory / "second", namespace="faults")
+        second.amqp_port, second.http_port = ports["amqp"], ports["http"]
+        second.options = ("--tls", str(certificates.ca.parent), "--amqps-port", str(ports["amqps"]))
+        second.options += ("--https-port", str(ports["https"]))
+        ended = subprocess.run(second.command, capture_output=True, text=True, timeout=REFUSED_S, check=False)
+    named = [
+        f"Port {ports[door]} ({what}) is in use; choose another with --{door}-port." for door, what in doors.items()
+    ]
+    assert (ended.returncode, ended.stderr) == (1, "twinbus: " + "\n".join([*named, ""]))
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from random import Random
@@ -15,7 +14,7 @@ from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.exceptions import ServiceBusError
 
 from faults.disk import BROKEN, FULL, HANGING
-from faults.faulty import STALL_S, FaultyBroker
+from faults.faulty import FaultyBroker
 from faults.history import Place
 from faults.load import Load, body_of, message
 from faults.remains import look, look_at_all
@@ -25,9 +24,11 @@ from twinbus.client import ClientError, connect
 PATIENT = 'LockDuration = "PT5M"\nMaxDeliveryCount = 100000\n'
 PLAIN = [f"plain-{n}" for n in range(4)]
 SESSIONS = ["a", "b", "c"]
+BESIDE = "beside"
 CONFIG = (
     "".join(f'[[queues]]\nName = "{name}"\n{PATIENT}' for name in PLAIN)
     + f'[[queues]]\nName = "sessions"\nRequiresSession = true\n{PATIENT}'
+    + f'[[queues]]\nName = "{BESIDE}"\n'  # The second store has every other queue.
 )
 LOST = 0
 TIMES = times(2, 8)
@@ -44,37 +45,40 @@ def broker(tmp_path: Path) -> Iterator[FaultyBroker]:
         process.kill()
 
 
-def taken_down(broker: FaultyBroker, pause_s: float) -> None:
+Meanwhile = Callable[[], object]  # What happens while the store is lost.
+
+
+def taken_down(broker: FaultyBroker, meanwhile: Meanwhile) -> None:
     broker.down(LOST)
-    time.sleep(pause_s)
+    meanwhile()
     broker.up(LOST)
 
 
-def broken(broker: FaultyBroker, pause_s: float) -> None:
+def broken(broker: FaultyBroker, meanwhile: Meanwhile) -> None:
     with broker.fault(LOST, BROKEN):
         broker.until(LOST, "failed")
-        time.sleep(pause_s)
+        meanwhile()
     broker.up(LOST)
 
 
-def hanging(broker: FaultyBroker, pause_s: float) -> None:
+def hanging(broker: FaultyBroker, meanwhile: Meanwhile) -> None:
     with broker.fault(LOST, HANGING):
         broker.until(LOST, "hanging")
-        time.sleep(pause_s)
+        meanwhile()
     broker.until(LOST, "up")
 
 
-def full(broker: FaultyBroker, pause_s: float) -> None:
+def full(broker: FaultyBroker, meanwhile: Meanwhile) -> None:
     with broker.fault(LOST, FULL):
         broker.until(LOST, "full")
-        time.sleep(pause_s)
+        meanwhile()
     broker.until(LOST, "up")
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("lose", [taken_down, broken, hanging, full])
 async def test_nothing_accepted_is_missing(
-    broker: FaultyBroker, random: Random, lose: Callable[[FaultyBroker, float], None]
+    broker: FaultyBroker, random: Random, lose: Callable[[FaultyBroker, Meanwhile], None]
 ) -> None:
     load = Load(broker.connection_string(), random)
     for queue in PLAIN:
@@ -85,31 +89,38 @@ async def test_nothing_accepted_is_missing(
             load.plain(queue)
     load.sessions("sessions", SESSIONS)
     unlost = {f"plain-{number}" for number in (1, 3)}  # On the other store.
-    for _ in range(TIMES):
+
+    def others_are_served() -> None:
+        asyncio.run(send_beside(broker))
+        time.sleep(random.uniform(0, 0.3))
+
+    losses = 0
+    while losses < TIMES or not not_sent(load, set(PLAIN) - unlost):  # A sender may have been resting.
         await progress(load, random.randrange(100, 600))
-        served = served_by(load, unlost)
-        await asyncio.to_thread(lose, broker, random.uniform(0, 0.3))
-        assert served_by(load, unlost) > served
+        await asyncio.to_thread(lose, broker, others_are_served)
+        losses += 1
         assert problems(load) == []
     await progress(load, 500)
     await load.stop()
     assert problems(load) == []
     assert "Traceback" not in broker.log, broker.log[-8000:]
     print({queue: dict(history.counts) for queue, history in load.histories.items()})
-    refused = Counter[str]()
-    for queue, history in load.histories.items():
-        lost = history.counts["sends unknown"] + history.counts["sends refused"]
-        refused["unlost" if queue in unlost else "lost"] += lost
-    assert refused["lost"] > 0
-    assert refused["unlost"] == 0
+    assert not_sent(load, unlost) == 0
     await asyncio.to_thread(broker.restart)  # Locks of connections that were closed politely would last.
     found = await asyncio.to_thread(look_at_all, broker, PLAIN, "sessions", SESSIONS)
     judged = [problem for queue in found for problem in load.histories[queue].judge(found[queue])]
     assert [problem for problem in judged if not any(word in problem for word in FORGIVEN)] == []
 
 
-def served_by(load: Load, queues: set[str]) -> int:
-    return sum(load.histories[queue].counts["acknowledged"] for queue in queues)
+async def send_beside(broker: FaultyBroker) -> None:
+    """To a queue on the other store of which the load knows nothing."""
+    async with connect(broker.connection_string()) as connection:
+        await (await connection.sender(BESIDE)).send([message("served")])
+
+
+def not_sent(load: Load, queues: set[str]) -> int:
+    counts = [load.histories[queue].counts for queue in queues]
+    return sum(count["sends unknown"] + count["sends refused"] for count in counts)
 
 
 def problems(load: Load) -> list[str]:
@@ -118,12 +129,12 @@ def problems(load: Load) -> list[str]:
 
 async def progress(load: Load, amount: int) -> None:
     goal = load.progress + amount
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while load.progress < goal:
             await asyncio.sleep(0.005)
 
 
-@pytest.mark.timeout(90)
+@pytest.mark.timeout(300)
 async def test_an_application_with_the_official_client_that_tries_again_loses_nothing(broker: FaultyBroker) -> None:
     """Each message is sent until it is accepted, and worked on until it could be completed."""
     accepted: set[str] = set()
@@ -160,11 +171,11 @@ async def test_an_application_with_the_official_client_that_tries_again_loses_no
     tasks = [asyncio.create_task(persist(work)) for work in (send, receive)]
     for lose in (taken_down, hanging, broken):
         before = len(done)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while len(done) < before + 50:
                 await asyncio.sleep(0.02)
-        await asyncio.to_thread(lose, broker, 0.1)
-    async with asyncio.timeout(20):
+        await asyncio.to_thread(lose, broker, lambda: time.sleep(0.1))
+    async with asyncio.timeout(60):
         before = len(done)
         while len(done) < before + 50:
             await asyncio.sleep(0.02)
@@ -181,11 +192,9 @@ async def test_sends_to_other_entities_are_settled_while_one_store_does_not_answ
     async with connect(broker.connection_string()) as connection:
         slow, quick = await connection.sender("plain-0"), await connection.sender("plain-1")
         with broker.fault(LOST, HANGING):
-            began = time.monotonic()
             waiting = asyncio.create_task(slow.send([message("waits")]))
-            for number in range(20):
+            for number in range(5):
                 await quick.send([message(f"overtakes {number}")])
-            assert time.monotonic() - began < STALL_S
             assert not waiting.done()
             with pytest.raises(ClientError) as unknown:
                 await waiting
@@ -200,6 +209,4 @@ async def test_a_broker_whose_disk_hangs_can_be_stopped(broker: FaultyBroker) ->
             sender = await connection.sender("plain-0")
             with pytest.raises(ClientError):
                 await sender.send([message("lost")])
-        began = time.monotonic()
-        assert await asyncio.to_thread(broker.stop, 10) == 0
-        assert time.monotonic() - began < 6
+        assert await asyncio.to_thread(broker.stop) == 0  # Its disk does not answer before this is over.

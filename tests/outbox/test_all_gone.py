@@ -57,6 +57,7 @@ class Application:
         return process
 
 
+@pytest.mark.timeout(240)  # Two processes are started, and wait for brokers.
 @pytest.mark.parametrize("ordered", ["true", "false"])
 async def test_an_application_killed_with_a_full_outbox_loses_nothing(
     scene: Scene, tmp_path: Path, ordered: str
@@ -80,8 +81,8 @@ async def test_an_application_killed_with_a_full_outbox_loses_nothing(
         await asyncio.to_thread(scene.secondary.start)
         async with scene.client(enable_syphon=True, poll=2), SessionReader(scene, queue) as reader:
             again = application.start(0)
-            assert await asyncio.to_thread(again.wait, 30) == 0
-            await until(lambda: not judge(application.log, scene.received).lost, "arrival")
+            assert await asyncio.to_thread(again.wait, 120) == 0
+            await until(lambda: not judge(application.log, scene.received).lost, "arrival", 60)
 
         assert scene.settle(application.log).acknowledged >= 80
         assert reader.disorder() == []

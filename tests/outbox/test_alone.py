@@ -57,7 +57,7 @@ async def test_a_send_whose_answer_is_lost_is_repeated_under_its_id_and_in_its_p
 async def test_a_silent_namespace_holds_up_nobody_for_ever(
     scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dispatch_routes.send_within, "__defaults__", (0.5,))
+    monkeypatch.setattr(dispatch_routes.send_within, "__defaults__", (5.0,))
     queue = scene.queue(RequiresDuplicateDetection=True)
     async with OutboxClient(scene.connection_string(), tmp_path / "outbox.db") as client:
         sender = client.get_queue_sender(queue)

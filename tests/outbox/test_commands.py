@@ -36,7 +36,7 @@ attempts = 1
 def twinbus(*words: object, code: int = 0) -> str:
     """One command to its end, in this process; a thread of its own, because it has a loop of its own."""
     with ThreadPoolExecutor(1) as thread:
-        done = thread.submit(CliRunner().invoke, app, ["outbox", *map(str, words)]).result(60)
+        done = thread.submit(CliRunner().invoke, app, ["outbox", *map(str, words)]).result(150)
     assert done.exit_code == code, done.output
     return done.output
 
@@ -95,6 +95,7 @@ async def test_messages_refused_for_good_are_tried_again_or_given_up(scene: Scen
     assert scene.primary.count(f"{queue}-missing") == 2
 
 
+@pytest.mark.timeout(180)
 async def test_a_dispatcher_of_its_own_sends_through_the_pair_until_it_is_told_to_end(
     scene: Scene, where: Path, tmp_path: Path
 ) -> None:
@@ -113,14 +114,14 @@ async def test_a_dispatcher_of_its_own_sends_through_the_pair_until_it_is_told_t
         text=True,
     )
     with Outbox(where) as outbox:
-        wait_for(lambda: outbox.counts().messages == 0, "dispatching")
+        wait_for(lambda: outbox.counts().messages == 0, "dispatching", 60)
         scene.primary.kill()
         outbox.put([ServiceBusMessage(b"x", message_id=f"m{number}") for number in range(10)], queue)
         wait_for(lambda: outbox.counts().messages == 0, "diverting")
         scene.primary.start()
         wait_for(lambda: scene.primary.count(queue) == 11, "bringing home")
     process.send_signal(signal.SIGTERM)
-    told, _ = process.communicate(timeout=20)
+    told, _ = process.communicate(timeout=60)
 
     assert process.returncode == 0
     assert "sent 11, set aside 0" in told

@@ -58,6 +58,7 @@ with client, client.get_queue_sender(queue) as sender, SendLog(Path(log)) as sen
 """
 
 
+@pytest.mark.timeout(240)
 @pytest.mark.parametrize("how", ["lists", "send_many"])
 async def test_lists_are_whole_and_arrive_though_the_dispatcher_is_killed_in_the_middle(
     scene: Scene, tmp_path: Path, how: str
@@ -78,8 +79,8 @@ async def test_lists_are_whole_and_arrive_though_the_dispatcher_is_killed_in_the
             process.kill()
             process.communicate()
     async with OutboxClient(strings[0], outbox) as client:
-        await client.outbox.wait_until_empty_async(20)
-    await scene.receive(queue, 0)
+        await client.outbox.wait_until_empty_async(60)
+    await scene.receive(queue, 0, timeout_s=90)
 
     verdict = scene.settle(log=log)
     assert verdict.acknowledged >= 2 * 8 * 25
@@ -141,6 +142,7 @@ def dispatching(where: str, connection_string: str) -> Iterator[list[subprocess.
             process.wait()
 
 
+@pytest.mark.timeout(240)
 async def test_the_second_dispatcher_of_a_database_takes_over_from_one_that_is_killed(
     scene: Scene, postgres: PostgresServer
 ) -> None:
@@ -163,7 +165,7 @@ async def test_the_second_dispatcher_of_a_database_takes_over_from_one_that_is_k
     with Outbox(where) as outbox:
         more(outbox, scene.log)
         with dispatching(where, scene.primary.connection_string()) as processes:
-            await until(lambda: scene.primary.count(queue) > 10, "the first dispatcher", 30)
+            await until(lambda: scene.primary.count(queue) > 10, "the first dispatcher", 60)
             lease = outbox.lease()
             assert lease is not None
             first = int(lease.holder.split()[1])
@@ -172,8 +174,8 @@ async def test_the_second_dispatcher_of_a_database_takes_over_from_one_that_is_k
             next(process for process in processes if process.pid == first).wait()
             more(outbox, scene.log)
             async with SessionReader(scene, queue) as reader:
-                await until(lambda: outbox.counts().messages == 0, "the second dispatcher", 30)
-                await until(lambda: reader.count == put, "arrival", 30)
+                await until(lambda: outbox.counts().messages == 0, "the second dispatcher", 60)
+                await until(lambda: reader.count == put, "arrival", 60)
             second = outbox.lease()
             assert second is not None
             assert int(second.holder.split()[1]) in {process.pid for process in processes} - {first}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -14,14 +15,14 @@ from azure.servicebus.aio import ServiceBusClient
 from support.order import SessionReader
 from support.pair_scene import Scene, until
 from twinbus.client import ConnectionString
-from twinbus.faults.proxy import Mode
+from twinbus.faults.frames import Says
+from twinbus.faults.proxy import Mode, Toward
 from twinbus.model.topic import SubscriptionDescription, TopicDescription
 from twinbus.pair import State
 from twinbus.pair.half import Half
 from twinbus.pair.ordered import index_of, session_of
 
 SESSIONS = 4
-ON_ITS_WAY_S = 0.3
 
 
 async def send_on(scene: Scene, sender: Any, name: str, enough: asyncio.Event) -> None:
@@ -34,6 +35,7 @@ async def send_on(scene: Scene, sender: Any, name: str, enough: asyncio.Event) -
         await asyncio.sleep(0.05)
 
 
+@pytest.mark.timeout(240)
 async def test_sessions_stay_in_order_while_the_primary_is_killed_and_restarted(scene: Scene) -> None:
     queue = scene.queue(RequiresSession=True, RequiresDuplicateDetection=True)
     enough = asyncio.Event()
@@ -54,9 +56,9 @@ async def test_sessions_stay_in_order_while_the_primary_is_killed_and_restarted(
                 await until(lambda: scene.changes[-1].after is State.HEALTHY, "healing")
             route = client._core.companion.ordered
             assert route is not None
-            await until(lambda: route.behind == 0, "the return of all sessions", 20)
+            await until(lambda: route.behind == 0, "the return of all sessions", 60)
             enough.set()
-        await until(lambda: not scene.verdict().lost, "arrival", 30)
+        await until(lambda: not scene.verdict().lost, "arrival", 60)
 
     verdict = scene.settle()
     assert verdict.recovered == verdict.diverted > 30
@@ -140,7 +142,7 @@ async def test_topics_and_partitioned_entities_keep_order_too(scene: Scene, kind
         await asyncio.to_thread(scene.primary.start)
         await until(lambda: scene.changes[-1].after is State.HEALTHY, "healing")
         await write(10)
-        await until(lambda: reader.count == 45, "arrival", 30)
+        await until(lambda: reader.count == 45, "arrival", 60)
 
     scene.settle()
     assert reader.seen == {session: list(range(15)) for session in ("a", "b", "c")}
@@ -167,24 +169,34 @@ async def test_the_bare_sdk_hands_out_a_later_message_first_unless_it_is_asked_f
         far.get_queue_receiver(queue, session_id="s") as receiver,
     ):
 
-        async def send(message_id: str) -> None:
+        async def send(message_id: str, transfers: int) -> None:
+            """Sent, and with so many before it as far as the proxy, if the client has credit."""
             await sender.send_messages(ServiceBusMessage(b"x", message_id=message_id, session_id="s"))
-            await asyncio.sleep(ON_ITS_WAY_S)  # As far as the proxy, if the client has credit.
+            await come(Toward.CLIENT, Says.TRANSFER, transfers)
 
-        await send("m0")
-        received += await receiver.receive_messages(asked, max_wait_time=5)
+        async def come(toward: Toward, says: Says, count: int) -> None:
+            wanted = opened[toward, says] + count
+            await until(lambda: scene.proxy.arrived[toward, says] >= wanted, f"{says.name} {count} at the proxy")
+
+        opened = Counter(scene.proxy.arrived)
+
+        pushed = 1 if asked > 1 else 0  # Then there is credit for what follows the first.
+        await send("m0", 0)
+        received += await receiver.receive_messages(asked, max_wait_time=30)
         scene.proxy.set(Mode.BLACKHOLE)
-        await send("m1")
+        await send("m1", 1 + pushed)
         completing = asyncio.create_task(receiver.complete_message(received[0]))
-        await asyncio.sleep(ON_ITS_WAY_S)
+        await come(Toward.BROKER, Says.DISPOSITION, 1)
         scene.proxy.set(Mode.PASS)  # For what is on its way now: m1 to the client, the completion to the broker.
         await asyncio.sleep(0)
         scene.proxy.set(Mode.BLACKHOLE)
-        await send("m2")
+        await come(Toward.CLIENT, Says.DISPOSITION, 1)
+        await come(Toward.BROKER, Says.DISPOSITION, 1 + pushed)
+        await send("m2", 1 + 2 * pushed)
         scene.proxy.set(Mode.PASS)  # The answer and m2 to the client, the release of m1 to the broker.
         await completing
         while len(received) < 3:
-            found = await receiver.receive_messages(1, max_wait_time=5)
+            found = await receiver.receive_messages(1, max_wait_time=30)
             received += found
             for message in found:
                 await receiver.complete_message(message)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from support.broker import BrokerProcess, wait_for
+from support.broker import wait_for
 from support.order import SessionReader
 from support.pair_scene import Scene, until
 from twinbus.pair.health import Route
@@ -19,7 +19,8 @@ from twinbus.pair.ordered import STEPS, Place
 PAGE = (Path(__file__).parents[2] / "docs" / "outbox.md").read_text()
 ALONE, PAIRED, TRANSACTION = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 
-Brokers = tuple[BrokerProcess, BrokerProcess]
+SOON_S = 90.0
+pytestmark = pytest.mark.timeout(3 * SOON_S)
 
 
 class Program:
@@ -80,15 +81,15 @@ async def test_the_first_program_survives_its_broker_and_its_own_death(
     scene.primary.create_queue(queue, RequiresSession=True, RequiresDuplicateDetection=True)
     with Program(ALONE, tmp_path, **environment) as program:
         process = program.start(600)
-        wait_for(lambda: len(program.told("safe")) >= 5, "the first orders")
+        wait_for(lambda: len(program.told("safe")) >= 5, "the first orders", SOON_S)
         scene.primary.kill()
         before = len(program.told("safe"))
-        wait_for(lambda: len(program.told("safe")) >= before + 20, "orders without a broker")
+        wait_for(lambda: len(program.told("safe")) >= before + 20, "orders without a broker", SOON_S)
         process.kill()
         process.wait()
         scene.primary.start()
 
-        assert program.start(0).wait(30) == 0
+        assert program.start(0).wait(SOON_S) == 0
 
         expected = program.told("safe")
         seen = await _orders(scene, queue, len(expected))
@@ -105,12 +106,12 @@ async def test_the_paired_program_survives_both_namespaces_and_its_own_death(
     scene.primary.create_queue(queue, RequiresSession=True, RequiresDuplicateDetection=True)
     with Program(PAIRED, tmp_path, **environment) as program:
         process = program.start(600)
-        wait_for(lambda: len(program.told("sent")) >= 5, "the first lines")
+        wait_for(lambda: len(program.told("sent")) >= 5, "the first lines", SOON_S)
         scene.primary.kill()
         before = len(program.told("sent"))
-        wait_for(lambda: len(program.told("sent")) >= before + 5, "diverted lines")
+        wait_for(lambda: len(program.told("sent")) >= before + 5, "diverted lines", SOON_S)
         scene.secondary.kill()
-        wait_for(lambda: len(program.told("kept here")) >= 10, "lines that are kept")
+        wait_for(lambda: len(program.told("kept here")) >= 10, "lines that are kept", SOON_S)
         process.kill()
         process.wait()
         scene.primary.start()
@@ -120,7 +121,7 @@ async def test_the_paired_program_survives_both_namespaces_and_its_own_death(
         expected = program.told("sent") + program.told("kept here")
         async with scene.client(enable_syphon=True, poll=2):  # The program's own ends with it.
             seen = await _orders(scene, queue, len(expected))
-        assert again.wait(30) == 0
+        assert again.wait(SOON_S) == 0
         assert set(expected) <= {message_id for ids in seen.values() for message_id in ids}
         for ids in seen.values():
             numbers = [int(message_id.rsplit("-", 1)[1]) for message_id in ids]
@@ -130,12 +131,14 @@ async def test_the_paired_program_survives_both_namespaces_and_its_own_death(
 async def _orders(scene: Scene, queue: str, count: int) -> dict[str, list[str]]:
     """What each session of a queue received, in order."""
     async with SessionReader(scene, queue, by_session=True) as reader:
-        await until(lambda: reader.count >= count, "arrival", 20)
+        await until(lambda: reader.count >= count, "arrival", SOON_S)
         return {name: list(ids) for name, ids in reader.ids.items()}
 
 
 def test_the_program_with_a_transaction_prints_what_the_page_says(tmp_path: Path) -> None:
-    done = subprocess.run([sys.executable, "-c", TRANSACTION], cwd=tmp_path, capture_output=True, text=True, timeout=30)
+    done = subprocess.run(
+        [sys.executable, "-c", TRANSACTION], cwd=tmp_path, capture_output=True, text=True, timeout=SOON_S
+    )
 
     assert done.stderr == ""
     assert f"It prints `{done.stdout.strip()}`" in PAGE

@@ -29,7 +29,7 @@ def described(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Broker
     file.write_text(
         '[primary]\nconnection_string_file = "secret"\nca = "ca.pem"\n'
         f'[secondary]\nconnection_string = "{secondary.connection_string()}"\n'
-        '[options]\nbacklog_queue_count = 1\nfailover_interval = 0\nattempt_timeout = "PT2S"\n'
+        '[options]\nbacklog_queue_count = 1\nfailover_interval = 0\nattempt_timeout = "PT20S"\n'
     )
     with running(primary, secondary):
         yield primary, file

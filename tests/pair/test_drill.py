@@ -12,13 +12,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from twinbus.cli import app
 from twinbus.pair.description import HalfDescription, PairDescription
 from twinbus.pair.ledger import State
 from twinbus.pair.ledger_keeping import records
 from twinbus.testing import pair
 
 DRILL = [sys.executable, "-m", "twinbus", "drill"]
+WAIT_S = 150.0
+# The first test waits for all drills, and these for their brokers.
+pytestmark = pytest.mark.timeout(2 * WAIT_S)
 VERDICT = (
     r"verdict: attempted (\d+), acknowledged (\d+), received (\d+), lost 0, duplicated 0, diverted (\d+),"
     r" recovered (\d+); divert ([\d.]+) s, heal ([\d.]+) s, drain ([\d.]+) s\n"
@@ -58,7 +63,7 @@ def runs(standing: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
         "dry": (standing, ["--pair", "pair.toml", "--dry-run"]),
     }
     # Beside another drill there would be something in the way.
-    dry = subprocess.run([*DRILL, *commands["dry"][1]], cwd=standing, capture_output=True, text=True, timeout=60)
+    dry = subprocess.run([*DRILL, *commands["dry"][1]], cwd=standing, capture_output=True, text=True, timeout=WAIT_S)
     found = {"dry": Run(standing, dry.returncode, dry.stdout, dry.stderr)}
     started = {
         name: subprocess.Popen(
@@ -72,7 +77,7 @@ def runs(standing: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
         if name != "dry"
     }
     for name, process in started.items():
-        stdout, stderr = process.communicate(timeout=120)
+        stdout, stderr = process.communicate(timeout=WAIT_S)
         found[name] = Run(commands[name][0], process.returncode, stdout, stderr)
     return found
 
@@ -134,17 +139,15 @@ async def _entities(connection_string: str) -> list[str]:
         await half.close()
 
 
-def test_an_unknown_drill_is_refused(tmp_path: Path) -> None:
-    run = subprocess.run([sys.executable, "-m", "twinbus", "drill", "earthquake"], capture_output=True, text=True)
+def test_an_unknown_drill_is_refused() -> None:
+    run = CliRunner().invoke(app, ["drill", "earthquake"])
 
-    assert run.returncode == 2
+    assert run.exit_code == 2
     assert "earthquake" in run.stderr
 
 
 def test_a_drill_that_breaks_brokers_is_not_played_on_a_pair_that_is_up(standing: Path) -> None:
-    run = subprocess.run(
-        [*DRILL, "disaster", "--pair", "pair.toml"], cwd=standing, capture_output=True, text=True, timeout=60
-    )
+    run = CliRunner().invoke(app, ["drill", "disaster", "--pair", str(standing / "pair.toml")])
 
-    assert run.returncode == 2
+    assert run.exit_code == 2
     assert "breaks brokers" in run.stderr

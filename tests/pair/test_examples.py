@@ -13,7 +13,8 @@ from typing import NamedTuple
 import pytest
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-TIMEOUT_S = 50
+TIMEOUT_S = 200
+pytestmark = pytest.mark.timeout(2 * TIMEOUT_S)  # They wait for each other.
 AT_A_TIME = 3
 # The lines that matter; of a program that is not here, that it ends well.
 SAYS = {

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
+import pytest
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.aio import ServiceBusClient
 
 from support import journals
 from support.pair_scene import Scene, until
 from twinbus.faults.proxy import Mode
-from twinbus.pair import State
+from twinbus.pair import State, companion
+from twinbus.pair.aio import PairedServiceBusClient
 
 
 async def test_while_healthy_the_secondary_sees_nothing_and_nobody_pings(scene: Scene) -> None:
@@ -41,7 +44,7 @@ async def test_while_healthy_the_bytes_are_the_sdks_own(scene: Scene) -> None:
         received = []
         for queue in (paired_queue, bare_queue):
             async with sdk.get_queue_receiver(queue) as receiver:
-                (got,) = await receiver.receive_messages(1, max_wait_time=5)
+                (got,) = await receiver.receive_messages(1, max_wait_time=30)
                 received.append((got.raw_amqp_message.properties, got.application_properties, b"".join(got.body)))
                 await receiver.complete_message(got)
 
@@ -52,7 +55,7 @@ async def test_while_healthy_the_bytes_are_the_sdks_own(scene: Scene) -> None:
 
 async def test_while_suspect_the_caller_sees_the_errors(scene: Scene) -> None:
     queue = scene.queue()
-    async with scene.client(failover_interval=30) as client:
+    async with scene.client(failover_interval=600) as client:
         sender = client.get_queue_sender(queue)
         assert await scene.send(sender, "before")
         scene.proxy.set(Mode.REFUSE)
@@ -67,9 +70,17 @@ async def test_while_suspect_the_caller_sees_the_errors(scene: Scene) -> None:
     assert [change.after for change in scene.changes] == [State.SUSPECT, State.HEALTHY]
 
 
-async def test_while_failed_over_only_pings_reach_the_entity_and_none_after_healing(scene: Scene) -> None:
-    """The entity is disabled for sending in a way that the broker reports as transient: its store is taken down."""
+async def test_while_failed_over_only_pings_reach_the_entity_and_none_after_healing(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
     queue = scene.queue()
+    may_ping, ping = asyncio.Event(), companion.ping
+
+    async def held_back(*args: Any) -> None:
+        await may_ping.wait()
+        await ping(*args)
+
+    monkeypatch.setattr(companion, "ping", held_back)
     async with scene.client(failover_interval=0, ping_primary_interval=1, backlog_queue_count=1) as client:
         first, second = client.get_queue_sender(queue), client.get_queue_sender(queue)
         assert await scene.send(first, "before")
@@ -79,9 +90,9 @@ async def test_while_failed_over_only_pings_reach_the_entity_and_none_after_heal
         scene.proxy.set(Mode.PASS)  # The primary is back, but nobody knows before a ping has told.
         for number, sender in enumerate((first, second, first), 1):
             assert await scene.send(sender, f"diverted-{number}")
+        may_ping.set()
         await until(lambda: scene.changes[-1].after is State.HEALTHY, "healing")
-        healed_at = scene.changes[-1].at
-        assert 1.0 <= healed_at - failed_over_at < 3.0
+        assert scene.changes[-1].at - failed_over_at >= 1.0
         for sender in (first, second):
             assert await scene.send(sender, f"after-{id(sender)}")
         pings = client.status().pings
@@ -124,6 +135,12 @@ async def test_entities_fail_over_one_by_one(scene: Scene) -> None:
     assert scene.diverted == {"diverted"}
 
 
+def good_pings(client: PairedServiceBusClient) -> int:
+    """Without those that went out while nobody answered."""
+    beside = client._core.companion
+    return beside.pings - beside.pings_failed
+
+
 async def test_a_flapping_primary_is_trusted_only_after_several_pings(scene: Scene) -> None:
     queue = scene.queue()
     async with scene.client(failover_interval=0, ping_primary_interval=1, heal_after_pings=3) as client:
@@ -135,7 +152,7 @@ async def test_a_flapping_primary_is_trusted_only_after_several_pings(scene: Sce
         began = asyncio.get_running_loop().time()
         await until(lambda: scene.changes[-1].after is State.HEALTHY, "healing")
         assert asyncio.get_running_loop().time() - began >= 2
-        assert client.status().pings == 3
+        assert good_pings(client) == 3
 
 
 async def test_a_probe_leaves_nothing_behind(scene: Scene) -> None:
@@ -147,7 +164,7 @@ async def test_a_probe_leaves_nothing_behind(scene: Scene) -> None:
         assert await scene.send(sender, "diverted")
         scene.proxy.set(Mode.PASS)
         await until(lambda: scene.changes[-1].after is State.HEALTHY, "healing")
-        assert client.status().pings == 1
+        assert good_pings(client) == 1
 
     told = [entry.operation for entry in journals.entries(scene.primary, queue) if entry.operation != "manage"]
     assert told == ["schedule", "cancel"]

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import time
+import itertools
+from collections import defaultdict
 from typing import Any
 
 import pytest
 
 from support import journals
-from support.broker import BrokerProcess
-from support.hurried import hurried
+from support.broker import BrokerProcess, wait_for
+from support.hurried import hurried, patient
 from support.pair_scene import QUICK, Scene, until
 from twinbus.client import connect, messages
 from twinbus.client.diverting import divert
-from twinbus.pair import pumping
+from twinbus.pair import pumping, syphon
 from twinbus.pair.aio import PairedServiceBusClient, SendAvailabilityOptions
 
 
@@ -25,7 +26,19 @@ async def put(scene: Scene, backlog: str, destination: str, ids: list[str], **se
         await (await connection.sender(backlog)).send(payloads)
 
 
-async def test_two_syphons_at_once_move_everything_once(scene: Scene) -> None:
+async def test_two_syphons_at_once_move_everything_once(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither moves anything before the other has taken a lot, too."""
+    taken: dict[Any, int] = {}
+    both, move = asyncio.Event(), syphon._move
+
+    async def together(receiver: Any, primary: Any, lot: Any, *rest: Any) -> None:
+        taken[primary] = taken.get(primary, 0) + len(lot)
+        if len(taken) == 2:
+            both.set()
+        await both.wait()
+        await move(receiver, primary, lot, *rest)
+
+    monkeypatch.setattr(syphon, "_move", together)
     queue = scene.queue(RequiresDuplicateDetection=True)
     ids = [f"m{number}" for number in range(500)]
     async with scene.client() as client:
@@ -39,6 +52,7 @@ async def test_two_syphons_at_once_move_everything_once(scene: Scene) -> None:
         pumps = [client._core.companion.pump for client in (first, second)]
         await until(lambda: sum(pump.moved.total() for pump in pumps if pump) >= 500, "draining")
         assert all(pump is not None and pump.moved.total() > 0 for pump in pumps)
+    assert min(taken.values()) >= 20
     await scene.receive(queue, 500)
 
     assert scene.received == dict.fromkeys(ids, 1)
@@ -68,25 +82,41 @@ async def test_a_disabled_destination_is_waited_for_and_does_not_stand_in_the_wa
 
 
 def test_an_idle_hour_with_ten_queues_is_forty_receives(
-    brokers: tuple[BrokerProcess, BrokerProcess],
+    brokers: tuple[BrokerProcess, BrokerProcess], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The syphon's loop lives six hundred times as fast as the broker that it asks."""
+    """The syphon's loop lives six hundred times as fast as the broker that it asks.
+
+    Four for each queue, where the broker answers at once; none begins before the last one's quarter of an hour is over.
+    """
     primary, secondary = brokers
-    before = _empty_receives(secondary)
+    begun: defaultdict[str, list[float]] = defaultdict(list)
+    step = syphon.step
+
+    async def noted(receiver: Any, *args: Any, **options: Any) -> syphon.Moved:
+        begun[receiver.path].append(asyncio.get_running_loop().time())
+        return await step(receiver, *args, **options)
+
+    monkeypatch.setattr(syphon, "step", noted)
 
     async def hour() -> None:
-        wanted = {"backlog_queue_count": 10, "poll": 900, "enable_syphon": True, "attempt_timeout": 600}
+        wanted = {"backlog_queue_count": 10, "poll": 900, "enable_syphon": True}
         options = SendAvailabilityOptions(**{**QUICK, **wanted})
         client = PairedServiceBusClient.from_connection_strings(
             primary.connection_string(), secondary.connection_string(), options, primary_name="idle"
         )
-        async with client:
+        async with patient(client):
             await asyncio.sleep(3600 - 60)
 
     hurried(hour)
-    time.sleep(1)  # The broker writes notes down every half second.
 
-    assert _empty_receives(secondary) - before == 40
+    assert len(begun) == 10
+    for times in begun.values():
+        assert 2 <= len(times) <= 4
+        assert all(later - earlier >= 900 for earlier, later in itertools.pairwise(times))
+    asked = sum(map(len, begun.values()))
+    # The broker writes notes down every half second; it has counted each of them, and nothing else.
+    wait_for(lambda: _empty_receives(secondary) >= asked, "the broker's count")
+    assert _empty_receives(secondary) == asked
 
 
 def _empty_receives(broker: BrokerProcess) -> int:

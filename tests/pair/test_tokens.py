@@ -15,6 +15,8 @@ from support.token_service import LIFETIME_S, AsyncServiceCredential, ServiceCre
 from twinbus.client import ClientError, ConnectionString, connect, messages
 from twinbus.pair.aio import PairedServiceBusClient, SendAvailabilityOptions
 
+SHORT_S = 8  # Long enough for whoever is slow to use a token before it ends.
+
 
 @pytest.fixture
 def service(scene: Scene) -> Iterator[TokenService]:
@@ -30,18 +32,18 @@ def target(scene: Scene, service: TokenService) -> ConnectionString:
 
 
 def test_the_service_hands_out_tokens_for_three_hours(scene: Scene, service: TokenService) -> None:
+    before = time.time()
     token = ServiceCredential(service).get_token("sb://localhost/q")
 
-    assert abs(token.expires_on - time.time() - LIFETIME_S) < 5
+    assert before + LIFETIME_S <= token.expires_on <= time.time() + LIFETIME_S + 1
     assert LIFETIME_S == 10_800
 
 
 async def test_while_the_service_is_down_holders_go_on_until_their_token_ends(scene: Scene) -> None:
     queue = scene.queue()
-    service = TokenService(scene.primary.key, lifetime_s=4)
+    service, made_at = TokenService(scene.primary.key, lifetime_s=SHORT_S), time.time()
     async with connect(target(scene, service)) as connection:
         sender = await connection.sender(queue)
-        got_it_at = time.monotonic()
         await sender.send([messages.build(b"before", message_id="before")])
         service.stop()
 
@@ -50,12 +52,11 @@ async def test_while_the_service_is_down_holders_go_on_until_their_token_ends(sc
             async with connect(target(scene, service)) as another:
                 await another.sender(queue)
         # Who has one goes on.
-        while time.monotonic() - got_it_at < 2.5:
+        for _ in range(3):
             await sender.send([messages.build(b"during")])
-            await asyncio.sleep(0.2)
         # Until it ends: then the broker detaches.
-        await until(lambda: sender.error is not None, "the end of the token", 10)
-        assert time.monotonic() - got_it_at >= 3
+        await until(lambda: sender.error is not None, "the end of the token")
+        assert time.time() >= made_at + SHORT_S
         assert sender.error is not None
         assert sender.error.condition == "amqp:unauthorized-access"
 
@@ -89,7 +90,7 @@ async def test_a_tokens_renewal_comes_early(scene: Scene) -> None:
         assert authorisation is not None
         first = authorisation._tokens[queue].renew_at_ms
         clock.offset_ms = 55_000
-        await until(lambda: authorisation._tokens[queue].renew_at_ms > first, "the renewal", 5)
+        await until(lambda: authorisation._tokens[queue].renew_at_ms > first, "the renewal")
         await sender.send([messages.build(b"x")])
 
 

@@ -16,11 +16,20 @@ if TYPE_CHECKING:
 __all__ = ["brokers", "pytest_collection_modifyitems", "quick_closing", "scene", "spark"]
 
 
+# Compiling a plan takes longer than running it over the few rows of a test, and so does a task for each empty share.
+SMALL = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.shuffle.partitions": "2",
+}
+
+
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """A session as a laptop has it."""
+def spark(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[SparkSession]:
+    """A session as a laptop has it, for a few rows; what measures time measures it as it is."""
     from twinbus.pipeline.session import open_session
 
-    session = open_session("twinbus tests", scratch=tmp_path_factory.mktemp("spark"))
+    settings = {} if request.config.option.markexpr == "alone" else SMALL
+    session = open_session("twinbus tests", settings=settings, scratch=tmp_path_factory.mktemp("spark"))
     yield session
     session.stop()

@@ -14,7 +14,7 @@ from support.broker import BrokerProcess
 from support.streams import StreamScene
 from twinbus.client.messages import build
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(400)
 
 
 @pytest.fixture(scope="module")

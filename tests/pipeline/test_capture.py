@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from twinbus.pipeline.capturing.captured import Captured
 
-pytestmark = pytest.mark.timeout(240)  # The first test waits for Java.
+pytestmark = pytest.mark.timeout(400)  # The first test waits for Java.
 
 _numbers = itertools.count(1)
 

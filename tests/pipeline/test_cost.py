@@ -24,7 +24,7 @@ from twinbus.pipeline.errors import PipelineError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.timeout(240)  # Whoever is first waits for Spark to start.
+pytestmark = pytest.mark.timeout(400)  # Whoever is first waits for Spark to start.
 
 # Metering told in another way: what each row is comes from a table of words, and what came home is found by asking for
 # each send whether somebody else's backlog gave the message out before.

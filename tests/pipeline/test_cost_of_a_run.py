@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from support.broker import BrokerProcess, running
-from support.hurried import hurried
+from support.hurried import hurried, patient
 from support.pair_scene import QUICK, Scene, until
-from twinbus.pair import State
+from twinbus.pair import State, syphon
 from twinbus.pair.aio import PairedServiceBusClient, SendAvailabilityOptions
 from twinbus.pipeline.costs.cost import cost
 from twinbus.pipeline.costs.metering import MESSAGES, OPERATIONS, Meter
@@ -21,7 +21,7 @@ from twinbus.pipeline.costs.whatif import Setting, Traffic, paired
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.timeout(240)  # Whoever is first waits for Spark to start.
+pytestmark = pytest.mark.timeout(400)  # Whoever is first waits for Spark to start.
 
 
 def exported(broker: BrokerProcess) -> Path:
@@ -42,19 +42,28 @@ def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[BrokerPr
 
 
 def test_an_idle_hour_with_ten_backlog_queues_is_billed_as_forty_receives(
-    spark: SparkSession, brokers: tuple[BrokerProcess, BrokerProcess]
+    spark: SparkSession, brokers: tuple[BrokerProcess, BrokerProcess], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Where the broker answers at once; one that is slow to answer is asked more seldom, and billed so."""
     primary, secondary = brokers
+    asked: list[str] = []
+    step = syphon.step
+
+    async def noted(receiver: Any, *args: Any, **options: Any) -> syphon.Moved:
+        asked.append(receiver.path)
+        return await step(receiver, *args, **options)
+
+    monkeypatch.setattr(syphon, "step", noted)
 
     async def hour() -> None:
-        wanted = {"backlog_queue_count": 10, "poll": 900, "enable_syphon": True, "attempt_timeout": 600}
+        wanted = {"backlog_queue_count": 10, "poll": 900, "enable_syphon": True}
         client = PairedServiceBusClient.from_connection_strings(
             primary.connection_string(),
             secondary.connection_string(),
             SendAvailabilityOptions(**{**QUICK, **wanted}),
             primary_name="idle",
         )
-        async with client:
+        async with patient(client):
             await asyncio.sleep(3600 - 60)
 
     hurried(hour)
@@ -64,7 +73,8 @@ def test_an_idle_hour_with_ten_backlog_queues_is_billed_as_forty_receives(
 
     polled = [share for share in found.by("entity") if share.key[1].startswith("idle/x-servicebus-transfer/")]
     assert len(polled) == 10
-    assert sum(share.messages for share in polled) == 40
+    assert 20 <= len(asked) <= 40
+    assert sum(share.messages for share in polled) == len(asked)
 
 
 async def test_a_diverted_and_moved_message_costs_what_the_model_says(spark: SparkSession, scene: Scene) -> None:

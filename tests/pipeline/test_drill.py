@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 
-@pytest.mark.timeout(240)  # Spark starts beside two brokers.
+@pytest.mark.timeout(500)  # Spark starts beside two brokers.
 def test_the_drill_is_drained_and_proven_with_spark(tmp_path: Path) -> None:
     report = tmp_path / "report.html"
     command = [sys.executable, "-m", "twinbus", "drill", "--for", "3", "--rate", "30"]
     command += ["--keep", str(tmp_path / "drill"), "--report", str(report)]
-    run = subprocess.run(command, capture_output=True, text=True, timeout=230)
+    run = subprocess.run(command, capture_output=True, text=True, timeout=480)
 
     assert run.returncode == 0, run.stdout + run.stderr
     holds, conservation, pair, cost, where, suppressed, verdict = run.stdout.splitlines()

@@ -12,7 +12,7 @@ import pytest
 EXAMPLE = Path(__file__).parents[2] / "examples" / "spark_stream.py"
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(500)
 def test_the_example_counts_its_orders_and_is_quiet() -> None:
     path = os.pathsep.join(os.path.abspath(each) for each in sys.path if each)
     done = subprocess.run(
@@ -20,7 +20,7 @@ def test_the_example_counts_its_orders_and_is_quiet() -> None:
         env={**os.environ, "PYTHONPATH": path},
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=480,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-4000:]

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from twinbus.pipeline.merging.merge import Merge, Progress
 
-pytestmark = pytest.mark.timeout(240)  # The first test waits for Java.
+pytestmark = pytest.mark.timeout(500)  # The first test waits for Java.
 
 _numbers = itertools.count(1)
 Brokers = tuple[BrokerProcess, BrokerProcess]
@@ -215,11 +215,11 @@ def test_a_merge_starts_and_goes_on_while_one_namespace_is_dead(
         merging = beside.submit(merge, spark, job, watch=True, until=until, told=told)
         try:
             _wait_for_rows(files, 10, merging)
-            wait_for(lambda: away[-1] == {SECONDARY}, "an alarm", 60)
+            wait_for(lambda: away[-1] == {SECONDARY}, "an alarm", 120)
             secondary.start()
             put(secondary, entity, [build(b"x", message_id="from-b")])
             _wait_for_rows(files, 11, merging)
-            wait_for(lambda: away[-1] == set(), "the end of the alarm", 60)
+            wait_for(lambda: away[-1] == set(), "the end of the alarm", 120)
             secondary.kill()
             put(primary, entity, numbered(10, first=10))
             _wait_for_rows(files, 21, merging)
@@ -227,12 +227,12 @@ def test_a_merge_starts_and_goes_on_while_one_namespace_is_dead(
             put(secondary, entity, numbered(15, first=10))
             _wait_for_rows(files, 26, merging)
             # Files are there before their batch is counted.
-            wait_for(lambda: copies == {PRIMARY: 20, SECONDARY: 26}, "the count of all copies", 60)
+            wait_for(lambda: copies == {PRIMARY: 20, SECONDARY: 26}, "the count of all copies", 120)
         finally:
             until.set()
             if secondary.process is None:
                 secondary.start()
-        progress = merging.result(60)
+        progress = merging.result(120)
     assert ids(files) == Counter({"from-b": 1, **{f"m{n}": 1 for n in range(25)}})
     assert progress.totals.copies == {PRIMARY: 20, SECONDARY: 26}
 
@@ -285,6 +285,6 @@ def _wait_for_rows(files: Path, count: int, merging: Future[Progress]) -> None:
     def there() -> bool:
         return merging.done() or sum(pq.read_metadata(path).num_rows for path in files.glob("day=*/*")) >= count
 
-    wait_for(there, f"{count} rows", 60)
+    wait_for(there, f"{count} rows", 120)
     if merging.done():
         merging.result()

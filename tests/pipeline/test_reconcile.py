@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 Command = Callable[..., Any]
 
-pytestmark = pytest.mark.timeout(300)  # The first test waits for Java.
+pytestmark = pytest.mark.timeout(400)  # The first test waits for Java.
 
 
 def ids(findings: Findings, name: str) -> list[str]:

@@ -19,7 +19,7 @@ from support.streams import StreamScene
 from twinbus.pipeline.options import Subscribed, Target
 from twinbus.pipeline.reading.deferring import release
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(400)
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +87,7 @@ def test_a_running_query_completes_its_last_batch_without_another_message(scene:
     query = scene.start(queue=queue, available_now=False)
     try:
         scene.send(queue, ids(5))
-        wait_for(lambda: scene.broker.count(queue) == 0, "the last batch completed", 60)
+        wait_for(lambda: scene.broker.count(queue) == 0, "the last batch completed", 120)
         assert sorted(scene.ids) == ids(5)
         batches = len(scene.batches)
         time.sleep(1.5)  # Nothing more to do is no reason for another batch.
@@ -97,11 +97,11 @@ def test_a_running_query_completes_its_last_batch_without_another_message(scene:
 
 
 def test_a_batch_that_is_longer_than_the_lock_keeps_its_messages_and_sessions(scene: StreamScene) -> None:
-    queue = scene.queue(LockDuration="PT5S", MaxDeliveryCount=1)
-    sessions = scene.queue(LockDuration="PT5S", MaxDeliveryCount=1, RequiresSession=True)
+    queue = scene.queue(LockDuration="PT9S", MaxDeliveryCount=1)
+    sessions = scene.queue(LockDuration="PT9S", MaxDeliveryCount=1, RequiresSession=True)
     scene.send(queue, ids(4))
     scene.send(sessions, ["s"], session_id="s")
-    scene.each = lambda batch: time.sleep(6.5) if batch == 0 else None  # The renewal is by the real clock.
+    scene.each = lambda batch: time.sleep(10) if batch == 0 else None  # The renewal is by the real clock.
     scene.drain(subscribe=f"{queue},{sessions}")
     assert sorted(scene.ids) == [*ids(4), "s"]
     for name in (queue, sessions):
@@ -143,7 +143,7 @@ def test_a_process_that_dies_after_staging_or_while_committing_loses_and_doubles
     for _ in range(3):
         query = scene.start(queue=queue, maxMessagesPerTrigger=20)
         try:
-            query.awaitTermination(60)
+            query.awaitTermination(120)
         except Exception:
             failures += 1
     assert failures == 2

@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 
     from twinbus.pipeline.syphoning.progress import Progress
 
-PATIENCE_S = 20.0
-pytestmark = pytest.mark.timeout(180)  # The first test waits for Java.
+PATIENCE_S = 60.0
+ROUND_S = 120.0  # Spark and its workers on a busy machine.
+pytestmark = pytest.mark.timeout(400)  # The first test waits for Java.
 
 
 async def drain(
@@ -70,11 +71,12 @@ async def test_queues_are_found_however_the_name_of_the_primary_is_spelt(scene: 
 async def test_a_deep_queue_is_emptied_by_several_receivers_at_once(scene: Scene, spark: SparkSession) -> None:
     backlog = FilledBacklog(scene, queues=2)
     destination = scene.queue()
-    await backlog.fill([f"m{number}" for number in range(4_000)], [destination], queues=1)
+    await backlog.fill([f"m{number}" for number in range(3_000)], [destination], queues=1)
 
-    found = await drain(spark, backlog, receivers=6)
+    # At this rate, of which each task has its share, one that begins late finds something to do, too.
+    found = await drain(spark, backlog, receivers=6, rate_limit=600)
 
-    assert (found.moved, found.left) == (4_000, 0)
+    assert (found.moved, found.left) == (3_000, 0)
     connections = {
         entry.connection for entry in entries(scene.secondary, backlog.paths[0]) if entry.operation == "complete"
     }
@@ -133,9 +135,9 @@ async def test_when_the_primary_is_lost_again_locks_go_back_and_it_waits(scene: 
     async with SparkSyphon(spark, backlog.description(), rate_limit=1_000) as run:
         await run.pair()
         draining = asyncio.create_task(run.drain(PATIENCE_S))
-        await until(lambda: run.progress().moved > 100, "the first messages")
+        await until(lambda: run.progress().moved > 100, "the first messages", ROUND_S)
         await asyncio.to_thread(scene.primary.kill)
-        await until(lambda: "the primary is gone:" in (run.progress().problem or ""), "notice of the loss")
+        await until(lambda: "the primary is gone:" in (run.progress().problem or ""), "notice of the loss", ROUND_S)
         # Nothing is locked while it waits, so that somebody else gets all of it.
         left = backlog.left()
         assert left > 0
@@ -172,9 +174,11 @@ async def test_when_the_secondary_is_lost_in_the_midst_it_goes_on_where_that_lef
     async with SparkSyphon(spark, backlog.description(), rate_limit=1_000) as run:
         await run.pair()
         draining = asyncio.create_task(run.drain(PATIENCE_S))
-        await until(lambda: run.progress().moved > 100, "the first messages")
+        await until(lambda: run.progress().moved > 100, "the first messages", ROUND_S)
         await asyncio.to_thread(scene.secondary.kill)
-        await until(lambda: "the secondary does not tell" in (run.progress().problem or ""), "notice of the loss")
+        await until(
+            lambda: "the secondary does not tell" in (run.progress().problem or ""), "notice of the loss", ROUND_S
+        )
         await asyncio.to_thread(scene.secondary.start)
         found = await draining
 
@@ -197,7 +201,7 @@ async def test_answers_of_the_primary_that_are_lost_double_nothing_where_duplica
         draining = asyncio.create_task(run.drain(PATIENCE_S))
         for _ in range(3):
             before = run.progress().moved
-            await until(lambda before=before: run.progress().moved > before or draining.done(), "progress")
+            await until(lambda before=before: run.progress().moved > before or draining.done(), "progress", ROUND_S)
             scene.proxy.set(Mode.REFUSE)
             await asyncio.sleep(0.05)
             scene.proxy.set(Mode.PASS)
@@ -211,15 +215,15 @@ async def test_answers_of_the_primary_that_are_lost_double_nothing_where_duplica
 async def test_a_primary_that_falls_silent_holds_no_round_for_ever(scene: Scene, spark: SparkSession) -> None:
     from twinbus.pipeline.syphoning.syphon import SparkSyphon
 
-    backlog = FilledBacklog(scene, queues=2, by_proxy=True)
+    backlog = FilledBacklog(scene, queues=2, by_proxy=True, attempt_timeout=4)
     destination = scene.queue(RequiresDuplicateDetection=True)
     await backlog.fill([f"m{number}" for number in range(1_000)], [destination])
     async with SparkSyphon(spark, backlog.description(), rate_limit=500, round_s=1.0) as run:
         await run.pair()
         draining = asyncio.create_task(run.drain(PATIENCE_S))
-        await until(lambda: run.progress().moved > 50, "the first messages")
+        await until(lambda: run.progress().moved > 50, "the first messages", ROUND_S)
         scene.proxy.set(Mode.BLACKHOLE)
-        await until(lambda: "the primary is gone" in (run.progress().problem or ""), "notice of the silence")
+        await until(lambda: "the primary is gone" in (run.progress().problem or ""), "notice of the silence", ROUND_S)
         scene.proxy.set(Mode.PASS)
         found = await draining
 
@@ -296,9 +300,11 @@ async def test_watching_brings_home_what_comes_later_until_it_is_told_to_stop(
         watching = asyncio.create_task(run.watch())
         for number in range(2):
             await backlog.fill([f"{number}.{each}" for each in range(100)], [destination])
-            await until(lambda number=number: scene.primary.count(destination) == (number + 1) * 100, "arrival")
+            await until(
+                lambda number=number: scene.primary.count(destination) == (number + 1) * 100, "arrival", ROUND_S
+            )
         run.stop()
-        found = await asyncio.wait_for(watching, 10)
+        found = await asyncio.wait_for(watching, ROUND_S)
     assert (found.moved, found.left) == (200, 0)
 
 
@@ -353,8 +359,8 @@ async def test_a_task_killed_between_send_and_complete_doubles_nothing_for_a_rec
     async with Ledger(tmp_path / "ledger.db") as ledger, scene.client() as client:
         receiver = client.get_queue_receiver(destination, ledger=ledger)
         async with receiver:
-            while found := await receiver.receive_messages(100, max_wait_time=1):
-                for message in found:
+            while scene.primary.count(destination):
+                for message in await receiver.receive_messages(100, max_wait_time=1):
                     scene.received[str(message.message_id)] += 1
                     await receiver.complete_message(message)
     assert scene.verdict().holds

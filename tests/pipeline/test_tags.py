@@ -56,7 +56,7 @@ def test_where_there_is_no_journal_another_message_of_the_tag_is_proof(tmp_path:
     assert run.planted.faults["lost_whole"][2] in found.ids("unproven")
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(400)
 def test_the_command_judges_by_the_tag_that_it_is_told(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

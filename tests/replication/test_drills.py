@@ -23,7 +23,7 @@ DRILLS: dict[str, tuple[str, ...]] = {
     "token-service": ("--for", "3", "--rate", "15"),
     "outage": ("--for", "3d", "--rate", "15", "--no-spark"),
 }
-WAIT_S = 150.0
+WAIT_S = 250.0
 pytestmark = pytest.mark.timeout(2 * WAIT_S)
 
 

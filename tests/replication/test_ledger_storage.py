@@ -245,7 +245,7 @@ def test_a_row_in_somebodys_transaction_is_held_and_not_waited_for(request: pyte
         ledger.claim([Claim(key, FIRST, 0)])[0].result()
         with psycopg.connect(url) as connection:
             ledger.done(Message("in hand", FIRST), connection=connection)  # type: ignore[arg-type]
-            waiting = ledger.claim([Claim(key, SECOND, 0)])[0].result(timeout=3)
+            waiting = ledger.claim([Claim(key, SECOND, 0)])[0].result(timeout=30)
             assert waiting.decision is Decision.HOLD
         assert ledger.claim([Claim(key, SECOND, 0)])[0].result().decision is Decision.SUPPRESS
 

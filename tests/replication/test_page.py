@@ -10,6 +10,8 @@ from collections import Counter
 from contextlib import closing
 from pathlib import Path
 
+import pytest
+
 from support.accounts import settle
 from support.broker import BrokerProcess
 from twinbus.drill.history import SendLog
@@ -26,6 +28,7 @@ def test_the_table_is_the_ledgers_own() -> None:
     assert "\n".join(lines) in PAGE
 
 
+@pytest.mark.timeout(300)
 def test_the_job_scheduler_does_each_job_once_whatever_is_killed(
     brokers: tuple[BrokerProcess, BrokerProcess], tmp_path: Path
 ) -> None:
@@ -46,7 +49,7 @@ def test_the_job_scheduler_does_each_job_once_whatever_is_killed(
 
     def run(path: Path, *words: str) -> int:
         command = [sys.executable, str(path), *strings, *words]
-        return subprocess.run(command, cwd=tmp_path, timeout=60, check=False).returncode
+        return subprocess.run(command, cwd=tmp_path, timeout=150, check=False).returncode
 
     def submit(log: SendLog, *jobs: str, shut_in: bool = False) -> None:
         for job in jobs:
@@ -59,11 +62,16 @@ def test_the_job_scheduler_does_each_job_once_whatever_is_killed(
         submit(log, "a", "b", shut_in=True)
         brokers[0].kill()
         submit(log, "c")  # One namespace is enough.
-    assert run(dying, "work") == -9
+
+    def dies() -> None:
+        while (code := run(dying, "work")) != -9:  # It ends by itself where nothing comes in time.
+            assert code == 0
+
+    dies()
     brokers[0].start()
-    assert run(dying, "work") == -9
-    assert run(program, "work") == 0
-    assert run(program, "work") == 0
+    dies()
+    while any(broker.count("jobs") for broker in brokers):  # Of a job that is locked nothing comes in time.
+        assert run(program, "work") == 0
     with closing(sqlite3.connect(tmp_path / "jobs.db")) as results:
         worked = Counter(job for (job,) in results.execute("SELECT job FROM result"))
     settle(log.path, worked)

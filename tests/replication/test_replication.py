@@ -119,7 +119,7 @@ async def test_m1_in_the_dead_primary_arrives_after_m2_when_it_returns(twins: Tw
             await twins.send(sender, "m1")
             twins.primary.kill()
             await twins.send(sender, "m2")
-        async with client.get_queue_receiver(queue, max_wait_time=15) as receiver:
+        async with client.get_queue_receiver(queue, max_wait_time=30) as receiver:
             async for message in receiver:
                 order.append(str(message.message_id))
                 twins.worked[order[-1]] += 1
@@ -155,7 +155,7 @@ async def test_in_a_disaster_m1_never_arrives_and_is_listed(twins: Twins) -> Non
 async def test_an_answer_was_lost_and_the_first_copy_was_received_before_the_outage(twins: Twins) -> None:
     queue = twins.queue()
     ledger = twins.ledger()
-    async with twins.client("passive", ledger=ledger, attempt_timeout=5.0) as client:
+    async with twins.client("passive", ledger=ledger) as client:
         async with client.get_queue_sender(queue) as sender:
             await lose_the_answer(twins, sender)
             assert twins.left(queue) == (2, 1)
@@ -179,7 +179,7 @@ async def test_an_answer_was_lost_and_the_first_copy_was_received_before_the_out
 async def test_an_answer_was_lost_and_the_first_copy_appears_only_after_the_outage(twins: Twins) -> None:
     queue = twins.queue()
     ledger = twins.ledger()
-    async with twins.client("passive", ledger=ledger, attempt_timeout=5.0) as client:
+    async with twins.client("passive", ledger=ledger) as client:
         async with client.get_queue_sender(queue) as sender:
             await lose_the_answer(twins, sender)
         twins.primary.kill()

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
+from typing import Any
 
 from azure.servicebus import NEXT_AVAILABLE_SESSION, AutoLockRenewer, ServiceBusClient, ServiceBusMessage
 
-from support.broker import BrokerProcess
+from support.broker import BrokerProcess, wait_for
 from twinbus.pair import Ledger, ReplicatedClient
 
 Brokers = tuple[BrokerProcess, BrokerProcess]
@@ -28,15 +28,25 @@ def test_two_clients_of_the_sdk_can_be_given(brokers: Brokers, tmp_path: Path) -
         with client.get_queue_sender("sync-clients") as sender:
             sender.send_messages(ServiceBusMessage(b"x", message_id="m", session_id="s"))
         with client.get_queue_receiver("sync-clients", session_id="s", auto_lock_renewer=renewer) as receiver:
-            (message,) = receiver.receive_messages(max_wait_time=3)
+            (message,) = receiver.receive_messages(max_wait_time=30)
             receiver.complete_message(message)
     assert brokers[0].count("sync-clients") == 0
+
+
+def settled(brokers: Brokers, receiver: Any, queue: str) -> None:
+    """Go on receiving, which brings nothing, until both queues are empty: second copies are settled on the way."""
+
+    def is_over() -> bool:
+        assert receiver.receive_messages(max_wait_time=0.6) == []
+        return not any(broker.count(queue) for broker in brokers)
+
+    wait_for(is_over, "the settlement of second copies")
 
 
 def replicated(brokers: Brokers, mode: str, ledger: Ledger) -> ReplicatedClient:
     primary, secondary = brokers
     return ReplicatedClient.from_connection_strings(
-        primary.connection_string(), secondary.connection_string(), mode=mode, ledger=ledger, attempt_timeout=5.0
+        primary.connection_string(), secondary.connection_string(), mode=mode, ledger=ledger, attempt_timeout=20.0
     )
 
 
@@ -47,10 +57,13 @@ def test_each_message_is_worked_on_once_by_iteration(brokers: Brokers, tmp_path:
         with client.get_queue_sender("sync-active") as sender:
             sender.send_messages([ServiceBusMessage(b"x", message_id=f"m{number}") for number in range(5)])
         received: list[str] = []
-        with client.get_queue_receiver("sync-active", max_wait_time=2) as receiver:
+        with client.get_queue_receiver("sync-active", max_wait_time=30) as receiver:
             for message in receiver:
                 received.append(str(message.message_id))
                 receiver.complete_message(message)
+                if len(received) == 5:
+                    break
+            settled(brokers, receiver, "sync-active")
         assert sorted(received) == [f"m{number}" for number in range(5)]
         assert ledger.metrics()["suppressed"] == 5
     assert [broker.count("sync-active") for broker in brokers] == [0, 0]
@@ -58,21 +71,19 @@ def test_each_message_is_worked_on_once_by_iteration(brokers: Brokers, tmp_path:
 
 def test_the_lock_renewer_of_the_sdk_keeps_a_message_locked(brokers: Brokers, tmp_path: Path) -> None:
     for broker in brokers:
-        broker.create_queue("sync-renewed", LockDuration="PT5S")
+        broker.create_queue("sync-renewed", LockDuration="PT10S")
     with Ledger(tmp_path / "ledger.db") as ledger, replicated(brokers, "active", ledger) as client:
         with client.get_queue_sender("sync-renewed") as sender:
             sender.send_messages(ServiceBusMessage(b"x", message_id="m"))
         renewer = AutoLockRenewer()
         with renewer, client.get_queue_receiver("sync-renewed", auto_lock_renewer=renewer) as receiver:
-            (message,) = receiver.receive_messages(max_wait_time=5)
+            (message,) = receiver.receive_messages(max_wait_time=30)
             locked_until = message.locked_until_utc
-            deadline = time.monotonic() + 8
-            while message.locked_until_utc == locked_until and time.monotonic() < deadline:
-                time.sleep(0.1)
-            assert message.locked_until_utc > locked_until
+            wait_for(lambda: message.locked_until_utc > locked_until, "a renewal")
             assert message.auto_renew_error is None
             receiver.complete_message(message)
-            assert receiver.receive_messages(max_wait_time=1) == []
+            settled(brokers, receiver, "sync-renewed")
+            assert receiver.receive_messages(max_wait_time=0.6) == []
     assert [broker.count("sync-renewed") for broker in brokers] == [0, 0]
 
 
@@ -84,7 +95,7 @@ def test_a_session_is_read_from_both_namespaces_in_order(brokers: Brokers, tmp_p
             for number in range(6):
                 sender.send_messages(ServiceBusMessage(b"x", message_id=f"m{number}", session_id="s"))
         received: list[str] = []
-        receiver = client.get_queue_receiver("sync-sessions", session_id=NEXT_AVAILABLE_SESSION, max_wait_time=2)
+        receiver = client.get_queue_receiver("sync-sessions", session_id=NEXT_AVAILABLE_SESSION, max_wait_time=30)
         with receiver, AutoLockRenewer() as renewer:
             assert receiver.session.session_id == "s"
             renewer.register(receiver, receiver.session)
@@ -94,5 +105,8 @@ def test_a_session_is_read_from_both_namespaces_in_order(brokers: Brokers, tmp_p
             for message in receiver:
                 received.append(str(message.message_id))
                 receiver.complete_message(message)
+                if len(received) == 6:
+                    break
+            settled(brokers, receiver, "sync-sessions")
         assert received == [f"m{number}" for number in range(6)]
     assert [broker.count("sync-sessions") for broker in brokers] == [0, 0]

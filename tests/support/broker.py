@@ -6,47 +6,36 @@ What a broker must do is judged by the tests; how a queue is described in XML is
 from __future__ import annotations
 
 import http.client
+import json
 import os
-import random
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager
+from datetime import datetime
+from math import ceil
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Protocol
 
 from support import atom
+from support.forking import Forked, fork_twinbus
+from support.ports import free_ports
 from twinbus.wire.sas import make_token
 
 ROOT_POLICY = "RootManageSharedAccessKey"
 KEY = "a-key-for-tests-that-opens-nothing-else"
 API_VERSION = "2021-05"
-READY_S = 30.0  # On a machine that is busy with other tests.
-STOP_S = 10.0
+TWINBUS = [sys.executable, "-m", "twinbus"]
+# Nobody waits so long on a machine that has nothing else to do; on a busy one, less would be a race.
+SOON_S = 30.0
+READY_S = STOP_S = SOON_S
 
 
-# Below the ports that the system gives to whoever connects: while a broker is down, nobody else gets its port.
-PORTS = range(20_000, 32_000)
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports of this machine that nobody listens on now; held all at once, so that they differ."""
-    with ExitStack() as sockets:
-        held: list[int] = []
-        while len(held) < count:
-            port = random.choice(PORTS)
-            with suppress(OSError):
-                sockets.enter_context(socket.create_server(("127.0.0.1", port)))
-                held.append(port)
-        return held
-
-
-def wait_for(condition: Callable[[], bool], what: str, timeout_s: float = 10.0, interval_s: float = 0.05) -> None:
+def wait_for(condition: Callable[[], bool], what: str, timeout_s: float = SOON_S, interval_s: float = 0.05) -> None:
     """Ask until the answer is yes; an AssertionError that names what never came, after the time-out."""
     deadline = time.monotonic() + timeout_s
     while not condition():
@@ -108,8 +97,12 @@ class BrokerProcess:
         config: str | None = None,
         options: tuple[str, ...] = (),
         log_level: str = "info",
+        forked: bool = True,
     ) -> None:
-        """`directory` takes data, logs and `config` (the text of a TOML file); `options` go to `serve`."""
+        """`directory` takes data, logs and `config` (the text of a TOML file); `options` go to `serve`.
+
+        Not `forked`, it is started as a person would: for tests that look at the start itself, or at its memory.
+        """
         directory.mkdir(parents=True, exist_ok=True)
         self.directory = directory
         self.data = directory / "data"
@@ -119,7 +112,8 @@ class BrokerProcess:
         self.amqp_port, self.http_port = free_ports(2)
         self.options = options
         self.log_level = log_level
-        self.process: subprocess.Popen[bytes] | None = None
+        self.forked = forked
+        self.process: subprocess.Popen[bytes] | Forked | None = None
         self._log_file = directory / "broker.log"
         self._output_file = directory / "broker.out"
         self._config_file: Path | None = None
@@ -145,7 +139,7 @@ class BrokerProcess:
             del settings["--data"]
         words = [str(word) for option in settings.items() for word in option]
         config = [str(self._config_file)] if self._config_file else []
-        return [sys.executable, "-m", "twinbus", "serve", *words, *self.options, *config]
+        return [*TWINBUS, "serve", *words, *self.options, *config]
 
     def start(self, timeout_s: float = READY_S) -> BrokerProcess:
         """Start and wait until it is ready; an AssertionError with its log if that does not happen."""
@@ -156,10 +150,17 @@ class BrokerProcess:
         """Start, and wait for nothing: several can be on their way at once."""
         assert self.process is None, "the broker is running"
         environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
-        with self._output_file.open("ab") as output, self._log_file.open("ab") as log:
-            self.process = subprocess.Popen(
-                self.command, stdin=subprocess.DEVNULL, stdout=output, stderr=log, env=environment
-            )
+        command = self.command
+        with (
+            Path(os.devnull).open("rb") as nothing,
+            self._output_file.open("ab") as output,
+            self._log_file.open("ab") as log,
+        ):
+            streams = {"stdin": nothing, "stdout": output, "stderr": log}
+            if self.forked and command[:3] == TWINBUS:
+                self.process = fork_twinbus(command[3:], environment, **streams)
+            else:
+                self.process = subprocess.Popen(command, env=environment, **streams)
 
     def until_ready(self, timeout_s: float = READY_S) -> BrokerProcess:
         """Wait for one that was launched."""
@@ -239,9 +240,9 @@ class BrokerProcess:
     def token(
         self, entity: str = "", *, lifetime_s: float = 3600, policy: str = ROOT_POLICY, key: str | None = None
     ) -> str:
-        """A shared access signature for an entity, or for the namespace."""
+        """A shared access signature for an entity, or for the namespace, good for at least so long."""
         resource = f"sb://{self.host}:{self.amqp_port}/{entity}"
-        return make_token(resource, policy, key or self.key, int(time.time() + lifetime_s))
+        return make_token(resource, policy, key or self.key, ceil(time.time() + lifetime_s))
 
     # The HTTP door
 
@@ -251,13 +252,26 @@ class BrokerProcess:
         """One request with the root policy's token; status and body of the answer."""
         token = make_token(f"http://{self.host}:{self.http_port}/", ROOT_POLICY, self.key, int(time.time()) + 300)
         sent = {"Authorization": token, "Content-Type": "application/atom+xml", **(headers or {})}
-        connection = http.client.HTTPConnection(self.host, self.http_port, timeout=10)
+        connection = http.client.HTTPConnection(self.host, self.http_port, timeout=SOON_S)
         try:
             connection.request(method, path, None if body is None else body.encode(), sent)
             answer = connection.getresponse()
             return answer.status, answer.read().decode()
         finally:
             connection.close()
+
+    # Its clock
+
+    def now(self) -> datetime:
+        """The time, as the broker has it."""
+        now: str = json.loads(self.request("GET", "/$api/clock")[1])["now"]
+        return datetime.fromisoformat(now)
+
+    def pass_time(self, seconds: float) -> None:
+        """Let so much time pass for a broker that was started with --test-clock, and let it do what is due then."""
+        status, text = self.request("POST", "/$api/clock", json.dumps({"advance": f"PT{seconds}S"}))
+        if status != 200:
+            raise HttpError(status, text)
 
     def is_ready(self) -> bool:
         """Whether it answers that it is ready."""

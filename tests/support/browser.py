@@ -1,18 +1,20 @@
 """A real browser for tests: the system's Chromium without a window, and pages whose own complaints are kept.
 
-What a page must show is judged by the tests. requirements/system.sh sees to the browser itself.
+What a page must show is judged by the tests. Where there is no Chromium, they are skipped.
 """
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from playwright.async_api import Browser, Page, async_playwright
+from support import optional
 
-NAMES = ("chromium", "chromium-browser", "google-chrome")
+if TYPE_CHECKING:
+    from playwright.async_api import Browser, Page
+
 FLAGS = (
     "--no-sandbox",  # Tests may be run by root, whom its sandbox refuses.
     "--disable-gpu",
@@ -34,13 +36,20 @@ class Tab:
     problems: list[str] = field(default_factory=list)
 
 
+async def click(page: Page, selector: str) -> None:
+    """Click, and wait for the page that this leads to, if it leads to one."""
+    await page.click(selector)
+    await page.wait_for_load_state()
+
+
 @asynccontextmanager
 async def browser() -> AsyncIterator[Browser]:
     """A browser with a profile of its own, which is gone afterwards."""
-    found = next((path for name in NAMES if (path := shutil.which(name))), None)
-    assert found is not None, "no Chromium here: requirements/system.sh installs it"
+    optional.needs("browser")
+    from playwright.async_api import async_playwright
+
     async with async_playwright() as playwright:
-        started = await playwright.chromium.launch(executable_path=found, args=FLAGS)
+        started = await playwright.chromium.launch(executable_path=optional.chromium(), args=FLAGS)
         try:
             yield started
         finally:

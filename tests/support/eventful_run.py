@@ -141,7 +141,7 @@ class EventfulRun:
         client = PairedServiceBusClient.from_connection_strings(
             self.primary.connection_string(),
             self.secondary.connection_string(),
-            SendAvailabilityOptions(**{**QUICK, "announce": False, "failover_interval": 0.0, "attempt_timeout": 0.5}),
+            SendAvailabilityOptions(**{**QUICK, "announce": False, "failover_interval": 0.0}),
             on_diverted=self._was_diverted,
         )
         async with client, client.get_queue_sender("orders") as sender:

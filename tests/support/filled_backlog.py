@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from typing import Any
 
 from support.pair_scene import QUICK, Scene
 from twinbus.client import connect, messages
@@ -23,10 +24,11 @@ LOT = 1000
 class FilledBacklog:
     """The backlog queues of a scene's pair."""
 
-    def __init__(self, scene: Scene, queues: int = 4, *, by_proxy: bool = False) -> None:
+    def __init__(self, scene: Scene, queues: int = 4, *, by_proxy: bool = False, **options: Any) -> None:
         self.scene = scene
         self._queues = queues
         self._by_proxy = by_proxy
+        self._options = options  # Of the pair.
         self.paths: list[str] = []
         self.name = scene.name  # The primary's, as the syphon spells it.
         self.key: tuple[str, str] | None = None  # Policy and key at the primary, if not the root's.
@@ -39,11 +41,11 @@ class FilledBacklog:
 
     def description(self) -> PairDescription:
         """The pair, for a syphon."""
-        options = SendAvailabilityOptions(**{**QUICK, "backlog_queue_count": self._queues, "announce": False})
+        wanted = {**QUICK, "backlog_queue_count": self._queues, "announce": False, **self._options}
         return PairDescription(
             HalfDescription(self._primary, name=self.name),
             HalfDescription(self.scene.secondary.connection_string()),
-            options,
+            SendAvailabilityOptions(**wanted),
         )
 
     def environment(self) -> dict[str, str]:
@@ -54,7 +56,7 @@ class FilledBacklog:
             "TWINBUS_SECONDARY": self.scene.secondary.connection_string(),
             "TWINBUS_PRIMARY_NAME": self.scene.name,
             "TWINBUS_PAIR_BACKLOG_QUEUE_COUNT": str(self._queues),
-            "TWINBUS_PAIR_ATTEMPT_TIMEOUT": "2",
+            "TWINBUS_PAIR_ATTEMPT_TIMEOUT": "20",
         }
 
     async def fill(self, ids: Sequence[str], destinations: Sequence[str], queues: int | None = None) -> None:

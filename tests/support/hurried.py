@@ -7,6 +7,8 @@ import selectors
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from twinbus.pair.aio import PairedServiceBusClient
+
 HURRY = 600  # Seconds that pass in the loop while one passes for everyone else.
 
 
@@ -18,6 +20,13 @@ class _Hurried(selectors.DefaultSelector):
 class _HurriedLoop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         return super().time() * HURRY
+
+
+def patient(client: PairedServiceBusClient) -> PairedServiceBusClient:
+    """Give both namespaces a minute of everyone else's time to answer, since theirs is not hurried."""
+    for half in (client._core.primary, client._core.secondary):
+        half._timeout_s = 60.0 * HURRY
+    return client
 
 
 def hurried(work: Callable[[], Coroutine[Any, Any, None]]) -> None:

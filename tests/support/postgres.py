@@ -12,7 +12,6 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -22,6 +21,9 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+
+from support import optional
+from support.ports import free_ports
 
 READY_S = 60
 USER = "twinbus"
@@ -40,9 +42,10 @@ _schemas = itertools.count(1)
 
 
 def _programs() -> Path:
+    optional.needs("postgres")
     spec = importlib.util.find_spec("pgserver")
-    if spec is None or spec.origin is None:
-        raise RuntimeError("the package pgserver is not installed; it is in the development requirements")
+    assert spec is not None
+    assert spec.origin is not None
     return Path(spec.origin).parent / "pginstall"
 
 
@@ -97,13 +100,6 @@ class Account:
             shutil.rmtree(self._copied, ignore_errors=True)
 
 
-def free_port() -> int:
-    """A port that nobody listens on at the moment."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
-
-
 def _children(pid: int) -> list[int]:
     found: list[int] = []
     for task in Path(f"/proc/{pid}/task").iterdir():
@@ -123,7 +119,7 @@ class PostgresServer:
         self._own = directory is None
         self.directory = Path(self.account.folder("postgres")) if directory is None else Path(directory)
         self.data = self.directory / "data"
-        self.port = port or free_port()
+        self.port = port or free_ports(1)[0]
         self.settings = {**_SETTINGS, **settings}
         self.process: subprocess.Popen[bytes] | None = None
 

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from typer.testing import CliRunner
 
 from support.broker import BrokerProcess
+from support.forking import run_twinbus
 from twinbus.cli import app
 
 SOON_S = 30
@@ -52,10 +53,7 @@ class Prompt:
             result = CliRunner().invoke(app, words, env=self.environment)
             done = Done(result.exit_code, result.stdout, result.stderr)
         else:
-            command = [sys.executable, "-m", "twinbus", *words]
-            ended = subprocess.run(
-                command, input=typed or "", capture_output=True, text=True, env=self.environment, timeout=SOON_S
-            )
+            ended = run_twinbus(list(words), self.environment, typed=typed or "", timeout_s=SOON_S)
             done = Done(ended.returncode, ended.stdout, ended.stderr)
         assert done.code == code, f"{words} ended with {done.code}:\n{done.stdout}{done.stderr}"
         assert "Traceback" not in done.stderr

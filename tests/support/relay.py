@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
+from math import ceil
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 
-from support.broker import KEY, ROOT_POLICY
+from support.broker import KEY, ROOT_POLICY, SOON_S
 from twinbus.broker.process import Broker
 from twinbus.broker.settings import NamespaceSettings, Settings
 from twinbus.model.hybrid import HybridConnectionDescription
@@ -22,7 +24,7 @@ from twinbus.model.security import AuthorizationRule, Rights
 from twinbus.relay.limits import Limits
 from twinbus.wire.sas import make_token
 
-QUICK = Limits(listeners_max=2, accept_s=0.3, response_s=0.3, idle_s=0.3, goodbye_s=0.5)
+FEW = Limits(listeners_max=2, goodbye_s=0.5)
 LISTENER_KEY, SENDER_KEY = "the-key-of-one-who-listens", "the-key-of-one-who-sends"
 SERVICE = HybridConnectionDescription(
     name="service",
@@ -46,8 +48,24 @@ class Relay:
     def namespace(self) -> Any:
         return self.broker.hosted[0].namespace
 
+    @property
+    def connections(self) -> int:
+        """How many sockets and requests of senders the relay counts at present."""
+        return self.broker.relay._connections[self.namespace]
+
+    @contextmanager
+    def limited(self, **limits: float) -> Iterator[None]:
+        """Other limits for what begins meanwhile: a short time must end only what a test wants it to end."""
+        door = self.broker.relay
+        before = door._limits
+        door._limits = replace(before, **limits)  # type: ignore[arg-type]
+        try:
+            yield
+        finally:
+            door._limits = before
+
     def token(self, path: str = "service", policy: str = ROOT_POLICY, key: str = KEY, lifetime_s: float = 300.0) -> str:
-        return make_token(f"http://{self.host}/{path}", policy, key, int(time.time() + lifetime_s))
+        return make_token(f"http://{self.host}/{path}", policy, key, ceil(time.time() + lifetime_s))
 
     def headers(self, **of_token: Any) -> dict[str, str]:
         return {"ServiceBusAuthorization": self.token(**of_token)}
@@ -77,14 +95,14 @@ class Listener:
         self.socket = socket
 
     async def command(self, name: str) -> dict[str, Any]:
-        told = await self.socket.receive_json(timeout=5)
+        told = await self.socket.receive_json(timeout=SOON_S)
         assert [name] == list(told), told
         command: dict[str, Any] = told[name]
         return command
 
     async def socket_body(self) -> bytes:
         """The body of the request that came before."""
-        return await self.socket.receive_bytes(timeout=5)
+        return await self.socket.receive_bytes(timeout=SOON_S)
 
     async def respond(self, number: str, body: bytes = b"", **told: Any) -> None:
         await answer_on(self.socket, number, body, **told)
@@ -103,13 +121,13 @@ async def answer_on(socket: aiohttp.ClientWebSocketResponse, number: str, body: 
 
 async def closing(socket: aiohttp.ClientWebSocketResponse) -> int | None:
     """The code that the other side closes with."""
-    message = await socket.receive(timeout=5)
+    message = await socket.receive(timeout=SOON_S)
     assert message.type is aiohttp.WSMsgType.CLOSE, message
     return socket.close_code
 
 
 @asynccontextmanager
-async def relay_in(directory: Path, limits: Limits = QUICK) -> AsyncIterator[Relay]:
+async def relay_in(directory: Path, limits: Limits = FEW) -> AsyncIterator[Relay]:
     """A relay that is started and stopped."""
     namespace = NamespaceSettings(name="relay", data=directory, key=KEY, stores=1, hybrid_connections=[SERVICE, OPEN])
     broker = Broker(Settings(amqp_port=0, http_port=0, namespaces=[namespace]), limits)

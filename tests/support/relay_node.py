@@ -9,12 +9,12 @@ import os
 import queue
 import subprocess
 import threading
-from pathlib import Path
 
+from support import optional
 from support.broker import ROOT_POLICY, BrokerProcess
+from support.optional import JS
 
-JS = Path(__file__).parents[1] / "compat" / "js"
-WAIT_S = 20
+WAIT_S = 40
 
 
 def relay_environment(broker: BrokerProcess) -> dict[str, str]:
@@ -31,6 +31,7 @@ class NodeListener:
     """The listeners of js/relay_listener.mjs, which say when they listen."""
 
     def __init__(self, environment: dict[str, str]) -> None:
+        optional.needs("node")
         self.process = subprocess.Popen(
             ["node", "relay_listener.mjs"],
             cwd=JS,
@@ -47,6 +48,11 @@ class NodeListener:
         assert self.process.stdout is not None
         for line in self.process.stdout:
             self._lines.put(line.strip())
+
+    def forget(self) -> None:
+        """What was said so far was about the relay before."""
+        while not self._lines.empty():
+            self._lines.get()
 
     def wait_until_both_listen(self) -> None:
         missing = {"http listening", "ws listening"}

@@ -25,7 +25,7 @@ from twinbus.pair.aio import Ledger, ReplicatedClient
 from twinbus.pair.replication_sending import Sent
 
 _numbers = itertools.count(1)
-QUICK: dict[str, Any] = {"attempts": 1, "attempt_timeout": 5.0}
+QUICK: dict[str, Any] = {"attempts": 1, "attempt_timeout": 20.0}
 
 
 @dataclass
@@ -91,7 +91,7 @@ class Twins:
                 took = True
         return took
 
-    async def work(self, receiver: Any, expected: int, queue: str | None = None, timeout_s: float = 20.0) -> None:
+    async def work(self, receiver: Any, expected: int, queue: str | None = None, timeout_s: float = 40.0) -> None:
         """Work on messages until so many different ones have come, and the queues are empty or nothing else comes."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_s
@@ -102,6 +102,14 @@ class Twins:
                 await receiver.complete_message(message)
             if len(self.worked) >= expected and (not messages if queue is None else self.left(queue) == (0, 0)):
                 return
+
+    async def settled(self, receiver: Any, queue: str, left: int = 0, timeout_s: float = 40.0) -> None:
+        """Go on receiving, which brings nothing: on the way second copies are settled, until so many are left."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_s
+        while sum(self.left(queue)) > left:
+            assert loop.time() < deadline, f"{self.left(queue)} are left"
+            assert await receiver.receive_messages(1, max_wait_time=0.6) == []
 
     def verdict(self) -> Verdict:
         """What became of everything."""

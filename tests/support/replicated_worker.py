@@ -1,8 +1,9 @@
 """Workers for tests to kill: each reads two namespaces through a ledger, and ends itself with -9 at a chosen point.
 
-`python -m support.replicated_worker PRIMARY SECONDARY QUEUE DATABASE JOINS POINT …` starts one after the other from the
-same warm process; the points are `receive`, `work`, `mark`, `complete` (killed right after that step) and `none` (works
-until nothing comes). Work is a row in the table `job`; a mark is in its transaction if JOINS is 1.
+`python -m support.replicated_worker PRIMARY SECONDARY QUEUE DATABASE JOINS` starts one for each line that it reads,
+from the same warm process, and prints how it ended. The lines are `receive`, `work`, `mark`, `complete` (killed right
+after that step) and `none` (works until nothing comes). Work is a row in the table `job`; a mark is in its transaction
+if JOINS is 1.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ def work(primary: str, secondary: str, queue: str, database: str, joins: bool, p
     with closing(sqlite3.connect(database)) as connection, Ledger(database, lease=2) as ledger:
         connection.execute("CREATE TABLE IF NOT EXISTS job (id TEXT, worker INTEGER)")
         client = ReplicatedClient.from_connection_strings(
-            primary, secondary, mode="active", ledger=ledger, names=("contoso", "fabrikam"), attempt_timeout=5.0
+            primary, secondary, mode="active", ledger=ledger, names=("contoso", "fabrikam"), attempt_timeout=20.0
         )
         with client, client.get_queue_receiver(queue, max_wait_time=WAIT_S) as receiver:
             for message in receiver:
@@ -50,8 +51,8 @@ def work(primary: str, secondary: str, queue: str, database: str, joins: bool, p
                 reached("complete")
 
 
-def main(primary: str, secondary: str, queue: str, database: str, joins: str, *points: str) -> None:
-    for point in points:
+def main(primary: str, secondary: str, queue: str, database: str, joins: str) -> None:
+    for point in map(str.strip, sys.stdin):
         child = os.fork()
         if child == 0:
             try:
@@ -61,7 +62,7 @@ def main(primary: str, secondary: str, queue: str, database: str, joins: str, *p
                 os._exit(1)
             os._exit(0)
         _, status = os.waitpid(child, 0)
-        print(point, "killed" if os.WIFSIGNALED(status) else os.WEXITSTATUS(status), flush=True)
+        print("killed" if os.WIFSIGNALED(status) else os.WEXITSTATUS(status), flush=True)
 
 
 if __name__ == "__main__":

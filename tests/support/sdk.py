@@ -18,8 +18,9 @@ import azure.servicebus
 import azure.servicebus.aio
 from azure.servicebus import ServiceBusMessage, ServiceBusReceivedMessage, ServiceBusSession
 
-from support.broker import BrokerProcess
-from support.peer import put
+from support.broker import SOON_S, BrokerProcess
+from support.queues import put
+from twinbus.client.messages import build
 
 FLAVOURS = ("sync", "aio")
 # The client waits this much, doubled each time, between its three retries; its own default makes eleven seconds.
@@ -65,6 +66,7 @@ class Bus:
     def __init__(self, flavour: str, broker: BrokerProcess) -> None:
         self.flavour = flavour
         self.connection_string = broker.connection_string()
+        self.broker = broker
         self._put = functools.partial(put, broker)
         self.barrier = asyncio.Barrier(1)
         self._closing: list[asyncio.Task[None]] = []
@@ -108,6 +110,10 @@ class Bus:
             await asyncio.to_thread(action)
         await self.barrier.wait()
 
+    async def pass_time(self, seconds: float) -> None:
+        """Let time pass for a broker whose clock can be moved, when both flavours have come so far."""
+        await self.once(functools.partial(self.broker.pass_time, seconds))
+
     async def closed(self) -> None:
         """Wait for everything that is being closed."""
         while self._closing:
@@ -121,7 +127,8 @@ class Bus:
 
     async def put(self, queue: str, *bodies: str, session_id: str | None = None) -> None:
         """Put messages into a queue by a quicker way than the official client, where sending is not the point."""
-        await asyncio.to_thread(self._put, queue, bodies, session_id)
+        payloads = [build(body.encode(), session_id=session_id) for body in bodies]
+        await asyncio.to_thread(self._put, queue, payloads)
 
     def renewer(self, **options: Any) -> Any:
         """An `AutoLockRenewer` of this flavour."""
@@ -186,7 +193,7 @@ def bare(thing: Any) -> Any:
     return thing.inner if isinstance(thing, InThread) else thing
 
 
-async def receive(receiver: Any, count: int, timeout_s: float = 10.0) -> list[ServiceBusReceivedMessage]:
+async def receive(receiver: Any, count: int, timeout_s: float = SOON_S) -> list[ServiceBusReceivedMessage]:
     """Exactly so many messages, in as many calls as it takes; an AssertionError if they do not come in time."""
     found: list[ServiceBusReceivedMessage] = []
     deadline = asyncio.get_running_loop().time() + timeout_s
@@ -197,10 +204,15 @@ async def receive(receiver: Any, count: int, timeout_s: float = 10.0) -> list[Se
     return found
 
 
-async def receive_one(receiver: Any, timeout_s: float = 10.0) -> ServiceBusReceivedMessage:
+async def receive_one(receiver: Any, timeout_s: float = SOON_S) -> ServiceBusReceivedMessage:
     """The next message."""
     (message,) = await receive(receiver, 1, timeout_s)
     return message
+
+
+async def receiving(receiver: Any) -> None:
+    """Wait until a receiver that is open has begun to wait for messages."""
+    await until(bare(receiver)._receive_context.is_set, "the receiver waits")
 
 
 async def nothing_comes(receiver: Any, within_s: float = 0.7) -> bool:
@@ -242,7 +254,7 @@ def tracking_id(problem: BaseException) -> str:
     return found[1]
 
 
-async def until(condition: Callable[[], bool], what: str, timeout_s: float = 10.0) -> None:
+async def until(condition: Callable[[], bool], what: str, timeout_s: float = SOON_S) -> None:
     """Ask until the answer is yes, leaving the loop to others meanwhile."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + timeout_s

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from proton import Message
 
 from support.broker import BrokerProcess
 from support.gateways import Gateways
-from support.peer import connected
+from support.queues import put
+from twinbus.client.messages import build
 
 MEGABYTE = 1024 * 1024
 
@@ -24,8 +24,7 @@ MEGABYTE = 1024 * 1024
 def _mark(broker: BrokerProcess, queue: str) -> str:
     """Put one message into a queue, by whose id its store is found."""
     message_id = f"marks {queue}"
-    with connected(broker) as connection:
-        connection.create_sender(queue).send(Message(id=message_id, body=b"m", inferred=True))
+    put(broker, queue, [build(b"m", message_id=message_id)])
     return message_id
 
 

@@ -11,6 +11,7 @@ import threading
 import time
 import urllib.parse
 import urllib.request
+from math import ceil
 
 from azure.core.credentials import AccessToken
 
@@ -30,7 +31,7 @@ class TokenService:
             def do_GET(self) -> None:
                 resource = urllib.parse.parse_qs(urllib.parse.urlsplit(self.path).query)["resource"][0]
                 service.handed_out += 1
-                expires_at = int(time.time() + service.lifetime_s)
+                expires_at = ceil(time.time() + service.lifetime_s)
                 body = f"{expires_at} {make_token(resource, ROOT_POLICY, key, expires_at)}".encode()
                 self.send_response(200)
                 self.send_header("Content-Length", str(len(body)))
@@ -64,7 +65,7 @@ class ServiceCredential:
 
     def get_token(self, *scopes: str, **kwargs: object) -> AccessToken:
         query = urllib.parse.urlencode({"resource": scopes[0]})
-        with urllib.request.urlopen(f"{self._service.address}/?{query}", timeout=2) as answer:
+        with urllib.request.urlopen(f"{self._service.address}/?{query}", timeout=30) as answer:
             expires_at, token = answer.read().decode().split(" ", 1)
         return AccessToken(token, int(expires_at))
 

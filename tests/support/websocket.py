@@ -20,7 +20,7 @@ from twinbus.client import Connection, connect
 PATH = "/$servicebus/websocket"
 SUBPROTOCOLS = ("AMQPWSB10", "amqp")
 BYTES_MAX = 1024 * 1024
-GOODBYE_S = 3.0
+GOODBYE_S = 30.0
 
 
 def url(broker: BrokerProcess, path: str = PATH) -> str:

@@ -1,5 +1,6 @@
 // How hyco-ws tries again by itself. `expired`: the relay ends the control channel and is there; prints a line each
-// time that it listens. `refused`: every try is refused; prints how many tries there were in each round.
+// time that it listens. `refused`: every try is refused; prints how many tries there were in each round, of which the
+// next begins when twice as many as before have come, and nobody else for a while.
 import http from "node:http";
 import { createRequire } from "node:module";
 
@@ -23,6 +24,7 @@ const refused = () => {
   door.on("upgrade", (request, socket) => {
     held.push(socket);
     clearTimeout(door.quiet);
+    if (held.length < 2 ** rounds.length) return;
     door.quiet = setTimeout(() => {
       // Nobody else came for a while: this was a round.
       rounds.push(held.length);

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from typing import Any
 from uuid import UUID
@@ -17,6 +18,12 @@ from twinbus.wire.message import read
 TOKEN = UUID("00112233-4455-6677-8899-aabbccddeeff")
 ENQUEUED_MS = 1_700_000_000_000
 LOCKED_MS = 1_700_000_030_000
+
+
+@pytest.fixture(scope="session")
+def proton() -> Any:
+    """Apache Qpid Proton, a client of any AMQP 1.0; where it was left out, its tests are skipped."""
+    return importlib.import_module("proton")
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,6 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-import proton
 import pytest
 from azure.servicebus._pyamqp import _encode
 from azure.servicebus._pyamqp.message import Message, Properties
@@ -56,7 +55,7 @@ class TestManagementRequest:
         assert request.tracking_id is None
         assert request.body == {"from-sequence-number": 5, "message-count": 2}
 
-    def test_of_a_client_with_string_ids_and_a_tracking_id(self) -> None:
+    def test_of_a_client_with_string_ids_and_a_tracking_id(self, proton: Any) -> None:
         message = proton.Message(
             id="request-1",
             reply_to="uuid-of-the-link",
@@ -112,7 +111,7 @@ class TestTokenRequest:
         assert request == (ID, None, "sb://host/q", "SharedAccessSignature sr=x")
         assert "SharedAccessSignature" not in repr(request)
 
-    def test_of_the_javascript_client(self) -> None:
+    def test_of_the_javascript_client(self, proton: Any) -> None:
         message = proton.Message(
             id="1",
             address="$cbs",

@@ -7,7 +7,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-import proton
 import pytest
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageState, ServiceBusReceivedMessage
 from azure.servicebus._pyamqp.message import Message as AmqpMessage
@@ -92,7 +91,9 @@ class TestHeader:
         header = azure_decode(stamp(at_rest(plain, delivery_count=3), locked=True)).header
         assert tuple(header) == (None, None, None, None, 3)
 
-    def test_fields_the_sender_set_come_back(self, read_one: Read, at_rest: AtRest, azure_decode: Decode) -> None:
+    def test_fields_the_sender_set_come_back(
+        self, proton: Any, read_one: Read, at_rest: AtRest, azure_decode: Decode
+    ) -> None:
         sent = proton.Message(id="m", durable=True, priority=9, ttl=5.0, first_acquirer=True, body=b"x")
         sent.delivery_count = 8
         header = azure_decode(stamp(at_rest(read_one(bytes(sent.encode()))), locked=True)).header
@@ -122,7 +123,7 @@ class TestBareMessage:
         assert after.data == before.data
         assert after.header.ttl == before.header.ttl == 60_000
 
-    def test_proton_reads_it(self, plain: Incoming, at_rest: AtRest) -> None:
+    def test_proton_reads_it(self, proton: Any, plain: Incoming, at_rest: AtRest) -> None:
         message = proton.Message()
         message.decode(stamp(at_rest(plain, delivery_count=2), locked=True))
         assert (message.id, message.delivery_count, message.body) == ("m", 2, b"body")

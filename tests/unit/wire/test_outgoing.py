@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import proton
 import pytest
 
 from twinbus.amqp.types import Int
@@ -14,7 +13,7 @@ from twinbus.wire.message import BATCH_FORMAT, bare_message, read
 from twinbus.wire.outgoing import batch, build
 
 
-def test_everything_at_once() -> None:
+def test_everything_at_once(proton: Any) -> None:
     message = proton.Message()
     message.decode(
         build(
