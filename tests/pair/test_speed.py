@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import statistics
 import time
+from typing import Any
 
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
@@ -14,45 +14,62 @@ from support.broker import BrokerProcess
 from support.pair_scene import QUICK, Scene
 from twinbus.client import connect, messages
 from twinbus.client.diverting import divert
-from twinbus.pair import PairedServiceBusClient, SendAvailabilityOptions
+from twinbus.pair import PairedSender, PairedServiceBusClient, SendAvailabilityOptions
 
 pytestmark = pytest.mark.alone
 
-ROUNDS = 120
-SENDS = 8
+SENDS = 400
+CALLS = 5_000
+ATTEMPTS = 5
 MOVED = 2_000
 LOOPED = 200
+
+
+class TakesAnything:
+    """A sender that does nothing, so that what is left of a send through it is the pair's own part."""
+
+    def send_messages(self, message: Any, *, timeout: float | None = None) -> None:
+        pass
+
+
+def cpu_s(sender: Any, message: ServiceBusMessage, count: int) -> float:
+    """What one send of so many costs this thread."""
+    began = time.thread_time()
+    for _ in range(count):
+        sender.send_messages(message)
+    return (time.thread_time() - began) / count
 
 
 def test_a_paired_send_costs_at_most_five_percent_more_cpu_than_a_bare_one(
     brokers: tuple[BrokerProcess, BrokerProcess],
 ) -> None:
+    """The pair's own part is measured by itself, and compared with a whole send of the bare SDK in the same run.
+
+    The SDK polls while it waits for its answer, a little more or less each time. The difference of two whole sends is
+    mostly that; on a machine with a noisy neighbour it was once 13 %.
+    """
     primary, secondary = brokers
     queue = primary.create_queue("speed")
     options = SendAvailabilityOptions(**QUICK)
-    spent: dict[str, list[float]] = {"paired": [], "bare": []}
+    message = ServiceBusMessage(b"x" * 100)
     with (
         PairedServiceBusClient.from_connection_strings(
             primary.connection_string(), secondary.connection_string(), options, primary_name="speed"
         ) as pair,
-        ServiceBusClient.from_connection_string(primary.connection_string()) as bare,
-        pair.get_queue_sender(queue) as paired_sender,
-        bare.get_queue_sender(queue) as bare_sender,
+        ServiceBusClient.from_connection_string(primary.connection_string()) as sdk,
+        sdk.get_queue_sender(queue) as bare,
+        pair.get_queue_sender(queue) as paired,
     ):
-        senders = {"paired": paired_sender, "bare": bare_sender}
-        for sender in senders.values():
-            sender.send_messages(ServiceBusMessage(b"opens the link"))
-        for number in range(ROUNDS):
-            # First one, then the other goes first: whoever does finds colder caches.
-            for name in sorted(senders, reverse=number % 2 == 1):
-                began = time.thread_time()
-                for _ in range(SENDS):
-                    senders[name].send_messages(ServiceBusMessage(b"x" * 100))
-                spent[name].append((time.thread_time() - began) / SENDS)
+        for sender in (bare, paired):
+            sender.send_messages(message)  # Opens the link.
+        own = PairedSender(pair, TakesAnything(), queue)  # type: ignore[arg-type]
+        # The least of several attempts: others only ever make a piece of work longer.
+        whole_s = min(cpu_s(bare, message, SENDS // ATTEMPTS) for _ in range(ATTEMPTS))
+        own_s = min(cpu_s(own, message, CALLS // ATTEMPTS) for _ in range(ATTEMPTS))
+        assert pair.status().diverted == 0
 
-    ratio = statistics.median(paired_s / bare_s for paired_s, bare_s in zip(*spent.values(), strict=True))
-    print(f"bare {statistics.median(spent['bare']) * 1e6:.0f} us of CPU a send, paired {ratio:.3f} times that")
-    assert ratio <= 1.05
+    print(f"bare {whole_s * 1e6:.0f} us of CPU a send, the pair's own part {own_s * 1e6:.1f} us")
+    assert own_s <= whole_s * 0.05
 
 
 async def test_the_syphon_moves_ten_times_what_an_sdk_loop_moves(scene: Scene) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
 import time
+from contextlib import closing
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
@@ -11,9 +13,10 @@ import pytest
 from azure.servicebus import ServiceBusMessage
 
 from support.replicated import Twins
-from twinbus.cli.bench_ledger import measure, prepare, without_sync
+from twinbus.cli.bench_ledger import measure, prepare, tag_of, without_sync
 from twinbus.pair.aio import ReplicatedClient
 from twinbus.pair.ledger_sqlite import SqliteStorage
+from twinbus.pair.ledger_storage import TABLE
 
 pytestmark = pytest.mark.alone
 
@@ -71,20 +74,37 @@ async def test_without_a_network_an_active_send_costs_what_two_sends_cost(twins:
     assert took["both"].wall <= (took["first"].wall + took["second"].wall) * 1.1
 
 
-def test_a_look_up_and_a_mark_cost_less_than_fifty_microseconds_each(tmp_path: Path) -> None:
-    """In a ledger of 200,000; `make bench-ledger` has ten million.
+def bare_update_us(path: Path, first: int, count: int) -> float:
+    """The yardstick: SQLite's own part, one row found and changed in a transaction that waits for no disk."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as database:
+        database.execute("PRAGMA synchronous = OFF")
+        began = time.process_time()
+        for number in range(first, first + count):
+            database.execute("BEGIN IMMEDIATE")
+            changed = database.execute(
+                f"UPDATE {TABLE} SET suppressed = suppressed + 1 WHERE scope = 1 AND tag = ?", (tag_of(number),)
+            )
+            database.execute("COMMIT")
+            assert changed.rowcount == 1
+        return (time.process_time() - began) / count * 1e6
 
-    Marks come together from a busy receiver. One that comes alone has a sync of the disk for itself, and what the
-    kernel does for that may cost more than all the rest: it is left out there, and told in docs/replication.md.
+
+def test_a_look_up_and_a_mark_cost_little_more_than_sqlite_s_own_part(tmp_path: Path) -> None:
+    """In a ledger of 200,000; `make bench-ledger` has ten million, and docs/replication.md the microseconds.
+
+    Three and a half times a bare update, where a bare update takes 13 us, are 46 us. Marks come together from a busy
+    receiver. One that comes alone has a sync of the disk for itself, and what the kernel does for that may cost more
+    than all the rest: it is left out there.
     """
     path = tmp_path / "ledger.db"
     prepare(path, 200_000)
-    best = dict.fromkeys(("look-up alone", "look-up", "mark alone", "mark"), 1e9)
+    best = dict.fromkeys(("bare", "look-up alone", "look-up", "mark alone", "mark"), 1e9)
     for attempt in range(3):
+        best["bare"] = min(best["bare"], bare_update_us(path, attempt * 2000, 2000))
         for group, storage in ((1, without_sync(path)), (20, SqliteStorage(str(path)))):
             cpu_us = measure(storage, 200_000 + (attempt * 2 + (group > 1)) * 10_000, group, 2000)
             storage.close()
             for name in ("look-up", "mark"):
                 kind = f"{name} alone" if group == 1 else name
                 best[kind] = min(best[kind], cpu_us[f"{name.replace('-', '_')}_us"])
-    assert max(best.values()) < 50, best
+    assert max(best.values()) <= 3.5 * best["bare"], best

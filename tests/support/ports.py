@@ -6,6 +6,7 @@ by listening on its first port for as long as it lives, and takes every port fro
 
 from __future__ import annotations
 
+import atexit
 import os
 import random
 import socket
@@ -25,7 +26,9 @@ def _ports_of_this_process() -> list[int]:
         random.shuffle(starts)
         for start in starts:
             with suppress(OSError):
-                _held[os.getpid()] = socket.create_server(("127.0.0.1", start)), list(range(start + 1, start + BLOCK))
+                keeper = socket.create_server(("127.0.0.1", start))
+                atexit.register(keeper.close)
+                _held[os.getpid()] = keeper, list(range(start + 1, start + BLOCK))
                 break
         else:
             raise RuntimeError(f"all blocks of ports between {FIRST} and {LAST} are taken")
