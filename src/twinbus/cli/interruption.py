@@ -89,6 +89,7 @@ class _OfMainThread:
 def _hush() -> None:
     """What breaks from now on was cut off, and is no news; libraries would log it, or print it by themselves."""
     sys.stderr = _OfMainThread(sys.stderr)
+    sys.unraisablehook = lambda _: None
     if (logging := sys.modules.get("logging")) is not None:
         logging.disable(logging.CRITICAL)
 
@@ -111,6 +112,12 @@ def over() -> None:
 def was_told() -> bool:
     """Whether a signal has come, even if it only asked."""
     return _State.number is not None or _State.asked is not None
+
+
+def check() -> None:
+    """Raise KeyboardInterrupt if a signal has come that ends the command."""
+    if _State.number is not None:
+        raise KeyboardInterrupt
 
 
 def exit_code(code: int) -> int:
@@ -146,10 +153,15 @@ def cancelling(cancel: How) -> Iterator[None]:
 
 @contextmanager
 def raising() -> Iterator[None]:
-    """For a block that waits where the event loop cannot see it: a signal is a KeyboardInterrupt."""
+    """For a block that waits where the event loop cannot see it: a signal is a KeyboardInterrupt.
+
+    An exception may be lost if it is raised in the midst of Python's own work, such as a callback of an import. So a
+    block that goes on for long asks `check` now and then, and the end of the block asks it too.
+    """
     if _State.begun or threading.current_thread() is not threading.main_thread():
         with _ends_by(_interrupt):
             yield
+            check()
         return
     loops_own = signal.signal(signal.SIGINT, signal.default_int_handler)  # Which would only take note of Ctrl-C.
     try:

@@ -88,7 +88,7 @@ async def up(
     options = (*_journal(), *(("--faults",) if faults else ()))
     try:
         with interruption.raising():
-            running = pair.up(options, lambda part: output.remark(f"Starting the {part} …"))
+            running = pair.up(options, lambda part: output.remark(f"Starting the {part} …"), interruption.check)
     except StartError as problem:
         raise PromptError(_words(problem)) from None
     found = {

@@ -109,10 +109,16 @@ class LocalPair:
 
     # Up and down
 
-    def up(self, options: tuple[str, ...] = (), tell: Callable[[str], None] = lambda _: None) -> dict[str, Running]:
+    def up(
+        self,
+        options: tuple[str, ...] = (),
+        tell: Callable[[str], None] = lambda _: None,
+        go_on: Callable[[], None] = lambda: None,
+    ) -> dict[str, Running]:
         """Start what is not running yet; `options` go to both brokers.
 
-        What was started stays if a later part fails, and is ended again if somebody interrupts.
+        What was started stays if a later part fails, and is ended again if somebody interrupts: `go_on` is asked often,
+        and raises KeyboardInterrupt then.
         """
         if not self.directory.exists():
             self._demand_ports(NAMESPACES)  # Nothing is made for what cannot be.
@@ -127,7 +133,7 @@ class LocalPair:
                 for part in PARTS:
                     if part not in there:
                         tell(part)
-                        self._start(part, options, running)
+                        self._start(part, options, running, go_on)
             except KeyboardInterrupt:
                 stop_all([process for part, process in running.items() if part not in there], TAKE_BACK_S)
                 self._remember(there)
@@ -149,7 +155,9 @@ class LocalPair:
                     stopped.append(part)
             return stopped
 
-    def _start(self, part: str, options: tuple[str, ...], running: dict[str, Running]) -> None:
+    def _start(
+        self, part: str, options: tuple[str, ...], running: dict[str, Running], go_on: Callable[[], None]
+    ) -> None:
         """Start a part and wait for it; it is added to what is running, on disk too, as soon as there is a process."""
 
         def known(process: Running) -> None:
@@ -159,11 +167,11 @@ class LocalPair:
         twinbus = [sys.executable, "-m", "twinbus"]
         if part == SYPHON:
             command = [*twinbus, "syphon", "--pair", str(self.description)]
-            start(part, command, self.log(part), self._is_watching(self._size(part)), known)
+            start(part, command, self.log(part), self._is_watching(self._size(part)), known, go_on)
             return
         command = [*twinbus, "serve", str(self.directory / f"{part}.toml"), "--data", str(self.directory / part)]
         command += ["--host", HOST, "--console-pair", str(self.description), *options]
-        start(part, command, self.log(part), lambda: _answers(self.http_address(part)), known)
+        start(part, command, self.log(part), lambda: _answers(self.http_address(part)), known, go_on)
 
     def _demand_same_ports(self, running: dict[str, Running]) -> None:
         if running and any(self._kept[role] not in (None, self._ports[role]) for role in NAMESPACES):

@@ -64,11 +64,17 @@ def _signal(processes: Sequence[Running], number: signal.Signals) -> None:
 
 
 def start(
-    name: str, command: Sequence[str], log: Path, ready: Callable[[], bool], known: Callable[[Running], None]
+    name: str,
+    command: Sequence[str],
+    log: Path,
+    ready: Callable[[], bool],
+    known: Callable[[Running], None],
+    go_on: Callable[[], None],
 ) -> Running:
     """Start a process that goes on when this one ends, and wait until it is ready.
 
     `known` hears of it before anything else can happen, so that there is no process which nobody has written down.
+    `go_on` is asked all the time, and raises if nobody wants it any more.
     """
     before = log.stat().st_size if log.exists() else 0
     with log.open("ab") as output, undisturbed():
@@ -86,7 +92,9 @@ def start(
             process.terminate()
             process.wait()
             raise StartError(f"'{name}' was not ready within {READY_S:g} s. The end of {log}:\n{_tail(log, before)}")
+        go_on()
         time.sleep(LOOK_S)
+    go_on()
     return running
 
 
