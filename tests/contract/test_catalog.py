@@ -54,7 +54,7 @@ def test_a_name_is_taken_once(path):
 def test_a_newer_catalog_is_refused(path):
     CatalogFile(path).close()
     newer = apsw.Connection(path)
-    newer.execute("UPDATE meta SET value = '2' WHERE key = 'catalog_version'")
+    newer.execute("UPDATE meta SET value = '99' WHERE key = 'catalog_version'")
     newer.close()
     with pytest.raises(BusError, match="newer Twinbus"):
         CatalogFile(path)

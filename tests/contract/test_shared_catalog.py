@@ -187,5 +187,5 @@ def test_a_lost_connection_is_made_anew(catalog: CatalogDatabase, other: Catalog
 def test_a_newer_catalog_is_refused(
     catalog: CatalogDatabase, new_catalog: NewCatalog, postgres: PostgresServer
 ) -> None:
-    postgres.execute(f'UPDATE "{catalog.channel}".counter SET version = 2')
+    postgres.execute(f'UPDATE "{catalog.channel}".counter SET version = 99')
     assert "newer Twinbus" in refused(Fault.STORE_UNAVAILABLE, new_catalog)

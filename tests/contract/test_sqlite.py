@@ -122,7 +122,7 @@ class TestFile:
         with apsw.Connection(path) as newer:
             newer.execute("UPDATE meta SET value = ? WHERE key = 'schema_version'", (str(schema.VERSION + 1),))
         newer.close()
-        with pytest.raises(BusError, match=r"schema version 4.*knows only up to 3.*newer Twinbus"):
+        with pytest.raises(BusError, match=r"schema version 5.*knows only up to 4.*newer Twinbus"):
             opened(path)
 
     def test_a_file_of_the_first_version_is_brought_up_to_date(self, path):

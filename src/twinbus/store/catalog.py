@@ -5,6 +5,10 @@ Small and synchronous; what a document means is known to `entities`.
 
 from __future__ import annotations
 
+import json
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import apsw
@@ -12,23 +16,40 @@ import apsw
 from twinbus.model.errors import BusError, Fault
 from twinbus.model.logged import EventLog
 from twinbus.sql import sqlite
+from twinbus.store.identity import GENERATION_KEY
 
 _log = EventLog(__name__)
 
-VERSION = 1
+VERSION = 2
 
+# A row's checksum is over all its other columns, so that a damaged one is noticed before anybody acts on it.
 _TABLES = """
-CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL, checksum INTEGER) WITHOUT ROWID;
 CREATE TABLE entity (
     id INTEGER PRIMARY KEY,
     name TEXT NOT NULL UNIQUE,
     kind TEXT NOT NULL,
     store INTEGER NOT NULL,
-    document TEXT NOT NULL
+    document TEXT NOT NULL,
+    checksum INTEGER
 );
 """
+# What was removed, until its stores have been told: nothing else that a store holds may be dropped.
+_DROPPING = "CREATE TABLE dropping (entity INTEGER PRIMARY KEY, store INTEGER NOT NULL);"
+_SECOND = f"""
+ALTER TABLE meta ADD COLUMN checksum INTEGER;
+ALTER TABLE entity ADD COLUMN checksum INTEGER;
+{_DROPPING}
+"""
+# What makes a file of one version one of the next; checksums of rows that are there are added afterwards.
+_MIGRATIONS = {1: _SECOND}
 _VERSION_KEY = "catalog_version"
 NEXT_ID_KEY = "next-entity-id"
+_HIDDEN = (_VERSION_KEY, GENERATION_KEY)
+DAMAGED = "The catalog's row does not match its checksum."
+_PUT_META = """
+INSERT INTO meta VALUES (?, ?, ?)
+    ON CONFLICT (key) DO UPDATE SET value = excluded.value, checksum = excluded.checksum"""
 
 
 class EntityRow(NamedTuple):
@@ -39,6 +60,12 @@ class EntityRow(NamedTuple):
     kind: str
     store: int
     document: str
+    problem: str = ""  # Why it cannot be believed, if so.
+
+    @property
+    def stored(self) -> tuple[int, str, str, int, str]:
+        """What the catalog keeps."""
+        return self[:5]
 
 
 class CatalogFile:
@@ -50,16 +77,22 @@ class CatalogFile:
     def __init__(self, path: str, vfs: str | None = None) -> None:
         self._path = path
         self._vfs = vfs
+        self.known_generation = 0  # When it was last looked at.
         self._opened: apsw.Connection | None = self._open()
 
     def _open(self) -> apsw.Connection:
         database = sqlite.connect(self._path, self._vfs, cache_kib=2048)
         try:
             _prepare(database)
+            return database
+        except apsw.FullError:
+            raise
+        except apsw.Error as error:
+            database.close()
+            raise _unreadable(str(error)) from error
         except BaseException:
             database.close()
             raise
-        return database
 
     @property
     def _database(self) -> apsw.Connection:
@@ -67,39 +100,94 @@ class CatalogFile:
             self._opened = self._open()
         return self._opened
 
+    @property
+    def generation(self) -> int:
+        """How many changes there were; it only grows, and the stores are told of it."""
+        found = self._database.execute("SELECT value FROM meta WHERE key = ?", (GENERATION_KEY,)).get
+        self.known_generation = int(found or 0)
+        return self.known_generation
+
     def load(self) -> tuple[dict[str, str], list[EntityRow]]:
-        """The namespace's settings, and all entities in order of their numbers."""
-        meta = dict(self._database.execute("SELECT key, value FROM meta WHERE key <> ?", (_VERSION_KEY,)))
-        rows = self._database.execute("SELECT id, name, kind, store, document FROM entity ORDER BY id")
-        return meta, [EntityRow(*row) for row in rows]
+        """The namespace's settings, and all entities in order of their numbers.
+
+        A setting that is damaged is an error, because keys are among them; a row that is damaged says so.
+        """
+        meta: dict[str, str] = {}
+        try:
+            for key, value, checksum in self._database.execute("SELECT key, value, checksum FROM meta"):
+                if checksum != checksum_of(key, value):
+                    raise _unreadable(f"its value of '{key}' does not match its checksum")
+                meta[key] = value
+            rows = [
+                EntityRow(*row[:5])._replace(problem="" if row[5] == checksum_of(*row[:5]) else DAMAGED)
+                for row in self._database.execute(
+                    "SELECT id, name, kind, store, document, checksum FROM entity ORDER BY id"
+                )
+            ]
+        except apsw.Error as error:
+            raise _unreadable(str(error)) from error
+        return {key: value for key, value in meta.items() if key not in _HIDDEN}, rows
+
+    def dropping(self) -> dict[int, int]:
+        """What was removed and is perhaps still in its store: the store of each number."""
+        return dict(self._database.execute("SELECT entity, store FROM dropping"))
 
     def put(self, row: EntityRow) -> None:
         """Add an entity, or replace the one with the same number."""
-        self._write(
-            "INSERT INTO entity (id, name, kind, store, document) VALUES (?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET"
-            " name = excluded.name, kind = excluded.kind, store = excluded.store, document = excluded.document",
-            tuple(row),
+        self._change(
+            "INSERT INTO entity (id, name, kind, store, document, checksum) VALUES (?, ?, ?, ?, ?, ?)"
+            " ON CONFLICT (id) DO UPDATE SET name = excluded.name, kind = excluded.kind, store = excluded.store,"
+            " document = excluded.document, checksum = excluded.checksum",
+            [(*row.stored, checksum_of(*row.stored))],
         )
 
-    def remove(self, entity_id: int) -> None:
-        """Forget an entity; one that is not there is no error."""
-        self._write("DELETE FROM entity WHERE id = ?", (entity_id,))
+    def remove(self, entity_id: int, parts: Mapping[int, int] | None = None) -> None:
+        """Forget an entity; one that is not there is no error. `parts` are its numbers in stores that drop them now."""
+        with self._writing():
+            self._database.execute("DELETE FROM entity WHERE id = ?", (entity_id,))
+            self._database.executemany("INSERT OR REPLACE INTO dropping VALUES (?, ?)", list((parts or {}).items()))
+            self._count_change()
+
+    def dropped(self, parts: Iterable[int]) -> None:
+        """The stores have been told to drop these."""
+        with self._writing():
+            self._database.executemany("DELETE FROM dropping WHERE entity = ?", [(part,) for part in parts])
 
     def set_meta(self, key: str, value: str) -> None:
         """Keep one of the namespace's settings."""
-        if key == _VERSION_KEY:
-            raise ValueError("the version is not a setting")
-        self._write("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
+        if key in _HIDDEN:
+            raise ValueError(f"'{key}' is not a setting")
+        self._change(_PUT_META, [(key, value, checksum_of(key, value))])
+
+    def note(self, values: Mapping[str, str]) -> None:
+        """Keep what is known of the stores. That is no change of the namespace, and no store is told of it."""
+        with self._writing():
+            self._database.executemany(
+                _PUT_META, [(key, value, checksum_of(key, value)) for key, value in values.items()]
+            )
+
+    def raise_generation(self, least: int) -> None:
+        """Go on counting changes from there at least: an operator has said that this is the right catalog."""
+        with self._writing():
+            value = str(max(self.generation, least))
+            self._database.execute(_PUT_META, (GENERATION_KEY, value, checksum_of(GENERATION_KEY, value)))
 
     def take_ids(self, count: int) -> int:
         """Numbers for new entities, in a row, never given out twice; the first of them."""
-        try:
+        with self._writing():
             taken = self._database.execute("SELECT value FROM meta WHERE key = ?", (NEXT_ID_KEY,)).get
-        except apsw.Error as error:
-            raise self._failed(error) from error
-        first = int(taken or 1)
-        self.set_meta(NEXT_ID_KEY, str(first + count))
+            first = int(taken or 1)
+            value = str(first + count)
+            self._database.execute(_PUT_META, (NEXT_ID_KEY, value, checksum_of(NEXT_ID_KEY, value)))
         return first
+
+    def keep_ids_above(self, number: int) -> None:
+        """Give out no number up to this one: a store knows it, whatever became of the catalog."""
+        with self._writing():
+            taken = self._database.execute("SELECT value FROM meta WHERE key = ?", (NEXT_ID_KEY,)).get
+            if int(taken or 1) <= number:
+                value = str(number + 1)
+                self._database.execute(_PUT_META, (NEXT_ID_KEY, value, checksum_of(NEXT_ID_KEY, value)))
 
     def close(self) -> None:
         """Move the log into the file and release it."""
@@ -115,9 +203,22 @@ class CatalogFile:
             )
         self._opened.close()
 
-    def _write(self, statement: str, values: tuple[int | str, ...]) -> None:
+    def _change(self, statement: str, rows: list[tuple[int | str, ...]]) -> None:
+        with self._writing():
+            self._database.executemany(statement, rows)
+            self._count_change()
+
+    def _count_change(self) -> None:
+        self.known_generation = self.generation + 1
+        value = str(self.known_generation)
+        self._database.execute(_PUT_META, (GENERATION_KEY, value, checksum_of(GENERATION_KEY, value)))
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """One transaction, on disk when it ends."""
         try:
-            self._database.execute(statement, values)
+            with self._database:
+                yield
         except apsw.ConstraintError as error:
             raise BusError(Fault.ENTITY_EXISTS, "Another entity has this name.") from error
         except apsw.Error as error:
@@ -132,17 +233,53 @@ class CatalogFile:
         return BusError(Fault.STORE_UNAVAILABLE, f"The catalog could not be written: {error}")
 
 
+def checksum_of(*values: int | str) -> int:
+    """Of a row's columns."""
+    return zlib.crc32(json.dumps(values).encode())
+
+
+def _unreadable(reason: str) -> BusError:
+    return BusError(
+        Fault.STORE_UNAVAILABLE,
+        f"The catalog cannot be read: {reason}. Put catalog.db back from a backup, or have it made anew from what the"
+        " messaging stores remember: `twinbus catalog rebuild`. Nothing in it was changed.",
+    )
+
+
 def _prepare(database: apsw.Connection) -> None:
     tables = {row[0] for row in database.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
     if not tables:
         with database:
-            database.execute(_TABLES)
-            database.execute("INSERT INTO meta VALUES (?, ?)", (_VERSION_KEY, str(VERSION)))
+            database.execute(_TABLES + _DROPPING)
+            for key, value in ((_VERSION_KEY, str(VERSION)), (GENERATION_KEY, "0")):
+                database.execute(_PUT_META, (key, value, checksum_of(key, value)))
         return
-    version = database.execute("SELECT value FROM meta WHERE key = ?", (_VERSION_KEY,)).get
-    if version != str(VERSION):
+    # It is small, and what is wrong with it is better known before anybody relies on it.
+    found = database.execute("PRAGMA integrity_check(1)").get
+    if found != "ok":
+        raise _unreadable(found)
+    version = (
+        database.execute("SELECT value FROM meta WHERE key = ?", (_VERSION_KEY,)).get if "meta" in tables else None
+    )
+    if version is None or not version.isdigit():
+        raise _unreadable("it has no version")
+    if int(version) > VERSION:
         raise BusError(
             Fault.STORE_UNAVAILABLE,
-            f"The catalog's file has version {version}, and this version of Twinbus knows only {VERSION}. Start the"
-            " newer Twinbus that wrote it, or use another data directory.",
+            f"The catalog's file has version {version}, and this version of Twinbus knows only up to {VERSION}. Start"
+            " the newer Twinbus that wrote it, or use another data directory.",
         )
+    _migrate(database, int(version))
+
+
+def _migrate(database: apsw.Connection, version: int) -> None:
+    """Bring a file of an older version up to date, one version at a time, each step whole or not at all."""
+    for old in range(version, VERSION):
+        with database:
+            database.execute(_MIGRATIONS[old])
+            database.execute("UPDATE meta SET value = ? WHERE key = ?", (str(old + 1), _VERSION_KEY))
+            database.execute("INSERT OR IGNORE INTO meta VALUES (?, '0', NULL)", (GENERATION_KEY,))
+            for key, value in list(database.execute("SELECT key, value FROM meta")):
+                database.execute(_PUT_META, (key, value, checksum_of(key, value)))
+            for row in list(database.execute("SELECT id, name, kind, store, document FROM entity")):
+                database.execute("UPDATE entity SET checksum = ? WHERE id = ?", (checksum_of(*row), row[0]))

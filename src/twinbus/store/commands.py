@@ -44,6 +44,7 @@ class EntityName(NamedTuple):
     path: str
     kind: str  # queue, topic, subscription or hybrid.
     fragment: int = 0
+    document: str | None = None  # As the catalog describes it; None before it is there.
 
 
 @dataclass(slots=True, eq=False, kw_only=True)

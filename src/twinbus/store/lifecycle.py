@@ -24,6 +24,8 @@ def create(work: Work, command: Create) -> None:
     if known is not None:
         if known.dropped:
             raise BusError(Fault.ENTITY_DELETED, "The entity was deleted, and its number is not used again.")
+        if known.aside:
+            raise BusError(Fault.ENTITY_EXISTS, "The number belongs to an entity that is set aside.")
         return
     entity = Entity(entity_id, command.settings)
     for queue in entity.queues:
@@ -113,7 +115,7 @@ def load(rows: list[list[int | str | None]]) -> list[Entity]:
         if queue_id & 3 == 0:
             entities[queue_id >> 2] = Entity(queue_id >> 2, settings_of(str(settings)))
         entity = entities[queue_id >> 2]
-        entity.dropped = bool(dropped)
+        entity.dropped, entity.aside = dropped == 1, dropped == 2
         _fill(entity.queues[queue_id & 3], numbers)
     return list(entities.values())
 

@@ -11,7 +11,7 @@ import apsw
 from twinbus.model.errors import BusError, Fault
 from twinbus.store import statements
 
-VERSION = 3
+VERSION = 4
 
 # Messages that came from a queue on another store and may not be complete there yet, so that the same one is not
 # stored twice.
@@ -36,8 +36,15 @@ CREATE INDEX export_age ON export (to_ms, bytes) WHERE state = 1;
 CREATE UNIQUE INDEX export_open ON export (writer) WHERE state = 0;
 """
 
+# How the catalog describes an entity, so that it can be made again if the catalog is lost. Without a description it was
+# never in the catalog.
+_DESCRIPTIONS = """
+ALTER TABLE name ADD COLUMN document TEXT;
+CREATE INDEX queue_aside ON queue (id) WHERE dropped = 2;
+"""
+
 # What makes a file of one version one of the next.
-MIGRATIONS = {1: _TRANSFERS, 2: _EXPORT}
+MIGRATIONS = {1: _TRANSFERS, 2: _EXPORT, 3: _DESCRIPTIONS}
 
 TABLES = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -46,7 +53,8 @@ CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE queue (
     id INTEGER PRIMARY KEY,
     settings TEXT,                          -- JSON, in the main queue's row only.
-    dropped INTEGER NOT NULL DEFAULT 0,     -- 1: the entity is gone, its rows are being freed.
+    -- 1: the entity is gone, its rows are being freed. 2: the catalog does not know it, so it is set aside.
+    dropped INTEGER NOT NULL DEFAULT 0,
     next_seq INTEGER NOT NULL DEFAULT 1,
     active INTEGER NOT NULL DEFAULT 0,
     deferred INTEGER NOT NULL DEFAULT 0,
@@ -105,7 +113,7 @@ def prepare(database: apsw.Connection) -> None:
     version = _version(database)
     if version is None:
         with database:
-            database.execute(TABLES + _TRANSFERS + _EXPORT)
+            database.execute(TABLES + _TRANSFERS + _EXPORT + _DESCRIPTIONS)
             database.execute(
                 "INSERT INTO meta VALUES ('kind', 'messaging-store'), ('schema_version', ?)", (str(VERSION),)
             )

@@ -19,9 +19,11 @@ from twinbus.sql import sqlite
 from twinbus.store import (
     acquiring,
     commands,
+    identity_file,
     lifecycle,
     pinging,
     publishing,
+    quarantine,
     range_commands,
     ranges,
     reading,
@@ -39,6 +41,7 @@ from twinbus.store import (
 from twinbus.store.answering import GROWING, call, clear, full, merge, refuse
 from twinbus.store.balance import Scales
 from twinbus.store.commands import Command, Hints
+from twinbus.store.identity import Belonging, StoreIdentity
 from twinbus.store.journal import JournalRow
 from twinbus.store.reserve import RESERVE_BYTES, Reserve
 from twinbus.store.sums import Sums
@@ -57,6 +60,7 @@ _LIFECYCLE: dict[type[Command], Callable[[Work, Any], None]] = {
     commands.Create: lifecycle.create,
     commands.Configure: lifecycle.configure,
     commands.Drop: lifecycle.drop,
+    quarantine.SetAside: quarantine.set_aside,
 }
 _CHANGES: dict[type[Command], Callable[[Work, Any], None]] = {
     commands.Complete: settling.complete,
@@ -68,6 +72,8 @@ _CHANGES: dict[type[Command], Callable[[Work, Any], None]] = {
     commands.Forget: transferring.forget,
     commands.Ping: pinging.ping,
     commands.Introduce: lifecycle.introduce,
+    quarantine.Witness: quarantine.witness,
+    quarantine.Position: quarantine.position,
     range_commands.CloseRange: ranges.close,
     range_commands.FinishRange: ranges.finish,
     range_commands.Trim: ranges.trim,
@@ -87,6 +93,7 @@ _READS: dict[type[Command], Callable[[Work, Any], None]] = {
     commands.GetSessionState: sessions.get_state,
     commands.ListSessions: sessions.list_sessions,
     surveying.Survey: surveying.survey,
+    quarantine.Remember: quarantine.remember,
 }
 # What need not be on disk when it is answered: a lock must be written before its message leaves, but a power cut drops
 # all locks anyway. A transfer that is not forgotten is remembered a while longer, a range that is not known to be
@@ -98,6 +105,7 @@ _UNSYNCED = (
     commands.AcceptSession,
     commands.RenewSession,
     commands.Introduce,
+    quarantine.Witness,
     range_commands.FinishRange,
     range_commands.Trim,
     commands.Weigh,
@@ -121,8 +129,10 @@ class SqliteStore:
         cache_bytes: int = CACHE_BYTES,
         journal_retention_ms: int | None = JOURNAL_RETENTION_MS,
         vfs: str | None = None,
+        belonging: Belonging | None = None,
     ) -> None:
         self.number = number
+        self.identity: StoreIdentity | None = None
         self.synced_commits = 0  # For the metrics.
         self.sums = Sums()
         self._cache_bytes = cache_bytes
@@ -139,6 +149,8 @@ class SqliteStore:
         self._database = sqlite.connect(path, vfs)
         try:
             schema.prepare(self._database)
+            if belonging is not None:
+                self.identity = identity_file.claim(self._database, belonging, number)
             self._memory = self._load(now_ms)
             self._scales = Scales(self._memory, now_ms)
             self._checkpointer = sqlite.connect(path, vfs, cache_kib=1024)
@@ -234,6 +246,13 @@ class SqliteStore:
     def entities(self) -> list[int]:
         """The entities that the file holds, those being dropped left out."""
         return [entity.id for entity in self._memory.entities.values() if not entity.dropped]
+
+    def held(self) -> list[quarantine.Held]:
+        """The same, with what a start must know of each."""
+        return [
+            quarantine.Held(entity, bool(aside), bool(used), bool(published), path or "", kind or "", fragment or 0)
+            for entity, aside, used, published, path, kind, fragment in self._database.execute(statements.HELD)
+        ]
 
     # The journal.
 

@@ -174,10 +174,12 @@ SELECT {_STATE_OF_QUEUE} FROM (SELECT * FROM message WHERE {where} LIMIT :limit)
  CROSS JOIN body AS b ON b.id = m.body"""
 
 
-EXPIRED = _due("state = 0 AND expires_at <= :now_ms ORDER BY expires_at")
-ACTIVATED = _due("state = 2 AND due_at <= :now_ms ORDER BY due_at, queue, seq")
-NEXT_EXPIRY = "SELECT min(expires_at) FROM message WHERE state = 0 AND expires_at > :now_ms"
-NEXT_ACTIVATION = "SELECT min(due_at) FROM message WHERE state = 2"
+# Nothing becomes due in an entity that was set aside.
+_SERVED = "queue NOT IN (SELECT id FROM queue WHERE dropped = 2)"
+EXPIRED = _due(f"state = 0 AND expires_at <= :now_ms AND {_SERVED} ORDER BY expires_at")
+ACTIVATED = _due(f"state = 2 AND due_at <= :now_ms AND {_SERVED} ORDER BY due_at, queue, seq")
+NEXT_EXPIRY = f"SELECT min(expires_at) FROM message WHERE state = 0 AND expires_at > :now_ms AND {_SERVED}"
+NEXT_ACTIVATION = f"SELECT min(due_at) FROM message WHERE state = 2 AND {_SERVED}"
 
 KNOWN_DUPLICATES = """
 SELECT json_group_array(json_array(d.queue, d.message_id))
@@ -277,9 +279,24 @@ HAS_DROPPED = "SELECT EXISTS (SELECT 1 FROM queue WHERE dropped = 1)"
 JOURNAL_BYTES = "SELECT coalesce(sum(length(ops)), 0) FROM journal"
 
 # What the journal's readers call entities, and what of the journal is in files.
+SET_ASIDE = """
+UPDATE queue SET dropped = :aside WHERE dropped <> 1 AND id >> 2 IN (SELECT value FROM json_each(:entities))"""
+HELD = """
+SELECT q.id >> 2, max(q.dropped) = 2, max(q.next_seq) > 1, n.document IS NOT NULL, n.path, n.kind, n.fragment
+  FROM queue AS q LEFT JOIN name AS n ON n.entity = q.id >> 2 WHERE q.dropped <> 1 GROUP BY q.id >> 2"""
+REMEMBERED = """
+SELECT json_group_array(json_array(n.entity, n.path, n.kind, n.fragment, n.document))
+  FROM name AS n JOIN json_each(?) AS e ON n.entity = e.value"""
+NOTE_POSITION = "INSERT OR REPLACE INTO meta VALUES ('noted_journal', ?)"
+WITNESS = """
+INSERT INTO meta VALUES ('catalog_generation', :generation)
+    ON CONFLICT (key) DO UPDATE SET value = excluded.value
+ WHERE CAST(value AS INTEGER) < CAST(excluded.value AS INTEGER)"""
 NAME_ENTITIES = """
-INSERT INTO name (entity, path, kind, fragment)
-SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3 FROM json_each(:names) WHERE true ON CONFLICT DO NOTHING"""
+INSERT INTO name (entity, path, kind, fragment, document)
+SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4 FROM json_each(:names) WHERE true
+    ON CONFLICT (entity) DO UPDATE SET document = excluded.document
+ WHERE excluded.document IS NOT NULL AND excluded.document IS NOT document"""
 ENTITIES_GONE = """
 UPDATE name SET gone_at = :now_ms WHERE entity IN (SELECT value FROM json_each(:gone)) AND gone_at IS NULL"""
 FORGET_NAMES = """

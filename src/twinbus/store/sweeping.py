@@ -110,7 +110,7 @@ def duplicates(work: Work) -> bool:
     """Ids that have left their queue's window."""
     more = False
     for entity in work.memory.entities.values():
-        window = entity.settings.duplicate_window_ms
+        window = 0 if entity.aside else entity.settings.duplicate_window_ms
         oldest = work.database.execute(statements.OLDEST_DUPLICATE, (entity.id * 4,)).get if window else None
         if oldest is None or oldest > work.now_ms - window:
             continue
@@ -198,7 +198,7 @@ def _set_due(work: Work, more: bool, retention_ms: int | None) -> None:
     memory.due(work.database.execute(statements.NEXT_EXPIRY, {"now_ms": now}).get)
     memory.due(work.database.execute(statements.NEXT_ACTIVATION).get)
     for entity in memory.entities.values():
-        window = entity.settings.duplicate_window_ms
+        window = 0 if entity.aside else entity.settings.duplicate_window_ms
         oldest = work.database.execute(statements.OLDEST_DUPLICATE, (entity.id * 4,)).get if window else None
         if oldest is not None:
             memory.due(max(oldest + window, now + 1_000))

@@ -190,12 +190,13 @@ class Queue:
 class Entity:
     """The queues that share settings and a quota."""
 
-    __slots__ = ("dropped", "id", "queues", "settings")
+    __slots__ = ("aside", "dropped", "id", "queues", "settings")
 
     def __init__(self, entity_id: int, settings: QueueSettings) -> None:
         self.id = entity_id
         self.settings = settings
         self.dropped = False
+        self.aside = False  # The catalog does not know it: it stays as it is.
         self.queues = tuple(Queue(entity_id * 4 + sub, self) for sub in range(3))
 
     @property

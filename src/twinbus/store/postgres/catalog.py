@@ -13,12 +13,23 @@ from psycopg import sql
 
 from twinbus.model.errors import BusError, Fault
 from twinbus.sql.postgres import Connection, integers
-from twinbus.store.catalog import EntityRow
+from twinbus.store.catalog import DAMAGED, EntityRow, checksum_of
 
-VERSION = 1
+VERSION = 2
 STALE_S = 5  # A gateway that has not been heard of for so long does not count any more.
 
 T = TypeVar("T")
+
+# Checksums say of which change they are: a gateway of the version before writes rows and knows nothing of them. What
+# was removed stays listed until its stores have been told: nothing else that a store holds may be dropped.
+_SECOND: tuple[LiteralString, ...] = (
+    "ALTER TABLE {s}.meta ADD COLUMN checksum text",
+    "ALTER TABLE {s}.entity ADD COLUMN checksum text",
+    "CREATE TABLE {s}.dropping (entity bigint PRIMARY KEY, store int NOT NULL)",
+    "UPDATE {s}.counter SET version = 2",
+)
+# What makes a catalog of one version one of the next. Gateways of the version before go on working with it.
+_MIGRATIONS: dict[int, tuple[LiteralString, ...]] = {1: _SECOND}
 
 _TABLES: tuple[LiteralString, ...] = (
     "CREATE TABLE {s}.counter (change bigint NOT NULL, next_id bigint NOT NULL, version int NOT NULL)",
@@ -36,6 +47,7 @@ _TABLES: tuple[LiteralString, ...] = (
     """CREATE TABLE {s}.making (first bigint PRIMARY KEY, past bigint NOT NULL,
         gateway bigint NOT NULL REFERENCES {s}.gateway ON DELETE CASCADE)""",
     "CREATE TABLE {s}.used (entity bigint PRIMARY KEY, at_ms bigint NOT NULL)",
+    *_SECOND,
 )
 _NOW_MS: LiteralString = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 
@@ -96,13 +108,16 @@ class CatalogDatabase:
                 for statement in _TABLES:
                     self._execute(statement)
                 return
-            row = self._execute("SELECT version FROM {s}.counter").fetchone()
-            if row != (VERSION,):
+            version = int(self._value("SELECT version FROM {s}.counter"))
+            if version > VERSION:
                 raise BusError(
                     Fault.STORE_UNAVAILABLE,
-                    f"The catalog in the database has version {row and row[0]}, and this version of Twinbus knows only"
+                    f"The catalog in the database has version {version}, and this version of Twinbus knows only up to"
                     f" {VERSION}. Start the newer Twinbus that wrote it, or use another database.",
                 )
+            for old in range(version, VERSION):
+                for statement in _MIGRATIONS[old]:
+                    self._execute(statement)
 
     # Starting: one gateway at a time, so that keys and declared entities are made once.
 
@@ -135,15 +150,25 @@ class CatalogDatabase:
             if change == since:
                 return Reading(change, {}, [], set())
             after = since if change > since else 0
-            meta = self._execute("SELECT key, value, change FROM {s}.meta WHERE change > %s", (after,)).fetchall()
+            meta = self._execute(
+                "SELECT key, value, change, checksum FROM {s}.meta WHERE change > %s", (after,)
+            ).fetchall()
             rows = self._execute(
-                "SELECT id, name, kind, store, document, change FROM {s}.entity WHERE change > %s ORDER BY id", (after,)
+                "SELECT id, name, kind, store, document, change, checksum FROM {s}.entity WHERE change > %s"
+                " ORDER BY id",
+                (after,),
             ).fetchall()
             ids = self._value("SELECT coalesce(array_agg(id), '{{}}') FROM {s}.entity")
+        for key, value, version, checksum in meta:
+            if _is_damaged(checksum, version, key, value):
+                raise BusError(
+                    Fault.STORE_UNAVAILABLE,
+                    f"The catalog cannot be read: its value of '{key}' does not match its checksum.",
+                )
         return Reading(
             change,
-            {key: (value, version) for key, value, version in meta},
-            [(EntityRow(*row[:5]), row[5]) for row in rows],
+            {key: (value, version) for key, value, version, _ in meta},
+            [(_checked(EntityRow(*row[:5]), row[6], row[5]), row[5]) for row in rows],
             set(ids),
         )
 
@@ -162,33 +187,44 @@ class CatalogDatabase:
 
         return self._changed(take)
 
-    def put(self, row: EntityRow, known: int | None = None) -> int:
-        """Add an entity, or replace the one with the same number; the number of this change."""
+    def put(self, row: EntityRow, known: int | None = None, *, is_taken_up: bool = False) -> int:
+        """Add an entity, or replace the one with the same number; the number of this change.
+
+        One that is taken up was made long ago.
+        """
 
         def put() -> int:
             change = self._next_change()
             current = self._execute("SELECT change FROM {s}.entity WHERE id = %s", (row.id,)).fetchone()
             _check_current(current, known, f"'{row.name}'")
-            if current is None and self.gateway:
+            if current is None and self.gateway and not is_taken_up:
                 # Numbers that others may free by now are not used any more.
                 made = self._execute("DELETE FROM {s}.making WHERE first <= %s AND past > %s", (row.id, row.id))
                 if made.rowcount == 0:
                     raise BusError(Fault.SERVER_BUSY, "The gateway was given up by the others for a while; retry.")
             self._execute(
-                "INSERT INTO {s}.entity VALUES (%s, %s, %s, %s, %s, %s, %s) ON CONFLICT (id) DO UPDATE SET"
+                "INSERT INTO {s}.entity VALUES (%s, %s, %s, %s, %s, %s, %s, %s) ON CONFLICT (id) DO UPDATE SET"
                 " key = excluded.key, name = excluded.name, kind = excluded.kind, store = excluded.store,"
-                " document = excluded.document, change = excluded.change",
-                (row.id, row.name.lower(), row.name, row.kind, row.store, row.document, change),
+                " document = excluded.document, change = excluded.change, checksum = excluded.checksum",
+                (
+                    *(row.id, row.name.lower(), row.name, row.kind, row.store, row.document, change),
+                    _checksum(change, *row.stored),
+                ),
             )
             return change
 
         return self._changed(put)
 
-    def remove(self, entity_id: int) -> int:
-        """Forget an entity; one that is not there is no error. The number of this change."""
+    def remove(self, entity_id: int, parts: Mapping[int, int] | None = None) -> int:
+        """Forget an entity; one that is not there is no error. The number of this change.
+
+        `parts` are its numbers in stores that drop them now.
+        """
 
         def remove() -> int:
             change = self._next_change()
+            for part, store in (parts or {}).items():
+                self._execute("INSERT INTO {s}.dropping VALUES (%s, %s) ON CONFLICT DO NOTHING", (part, store))
             self._execute("DELETE FROM {s}.entity WHERE id = %s", (entity_id,))
             self._execute("DELETE FROM {s}.used WHERE entity = %s", (entity_id,))
             return change
@@ -203,13 +239,34 @@ class CatalogDatabase:
             current = self._execute("SELECT change FROM {s}.meta WHERE key = %s", (key,)).fetchone()
             _check_current(current, known, "The namespace")
             self._execute(
-                "INSERT INTO {s}.meta VALUES (%s, %s, %s) ON CONFLICT (key) DO UPDATE SET value = excluded.value,"
-                " change = excluded.change",
-                (key, value, change),
+                "INSERT INTO {s}.meta VALUES (%s, %s, %s, %s) ON CONFLICT (key) DO UPDATE SET value = excluded.value,"
+                " change = excluded.change, checksum = excluded.checksum",
+                (key, value, change, _checksum(change, key, value)),
             )
             return change
 
         return self._changed(put)
+
+    # What was removed and is perhaps still in its store
+
+    def dropping(self) -> dict[int, int]:
+        """The store of each number."""
+        return dict(self._retried(lambda: self._execute("SELECT entity, store FROM {s}.dropping").fetchall()))
+
+    def dropped(self, parts: Iterable[int]) -> None:
+        """The stores have been told to drop these."""
+        numbers = integers(list(parts))
+        self._retried(lambda: self._execute("DELETE FROM {s}.dropping WHERE entity = ANY(%s::bigint[])", (numbers,)))
+
+    def keep_ids_above(self, number: int) -> None:
+        """Give out no number up to this one: a store knows it, whatever became of the catalog."""
+        self._changed(
+            lambda: self._execute("UPDATE {s}.counter SET next_id = %s WHERE next_id <= %s", (number + 1, number))
+        )
+
+    def raise_change(self, least: int) -> None:
+        """Go on counting changes from there at least: an operator has said that this is the right catalog."""
+        self._changed(lambda: self._execute("UPDATE {s}.counter SET change = greatest(change, %s)", (least,)))
 
     # The gateways
 
@@ -375,14 +432,6 @@ class CatalogDatabase:
         return row[0]
 
 
-def identity_of(connection: Connection, new_identity: str) -> str:
-    """Who a messaging store is, told by the schema that the connection looks into; one without an identity gets it."""
-    connection.execute("INSERT INTO meta VALUES ('identity', %s) ON CONFLICT (key) DO NOTHING", (new_identity,))
-    row = connection.execute("SELECT value FROM meta WHERE key = 'identity'").fetchone()
-    assert row is not None
-    return str(row[0])
-
-
 def _check_current(current: tuple[Any, ...] | None, known: int | None, what: str) -> None:
     """A row that somebody else has changed or removed is not overwritten with what was made from an older one."""
     if known is not None and known != (current[0] if current else 0):
@@ -391,3 +440,16 @@ def _check_current(current: tuple[Any, ...] | None, known: int | None, what: str
 
 def _text(error: psycopg.Error) -> str:
     return " ".join(str(error).split())
+
+
+def _checksum(change: int, *values: int | str) -> str:
+    return f"{change}:{checksum_of(*values)}"
+
+
+def _is_damaged(checksum: str | None, change: int, *values: int | str) -> bool:
+    """Whether a row is not as it was written; one that a gateway of an older version wrote is not judged."""
+    return (checksum or "").startswith(f"{change}:") and checksum != _checksum(change, *values)
+
+
+def _checked(row: EntityRow, checksum: str | None, change: int) -> EntityRow:
+    return row._replace(problem=DAMAGED) if _is_damaged(checksum, change, *row.stored) else row

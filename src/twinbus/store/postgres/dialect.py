@@ -16,6 +16,8 @@ STATE: LiteralString = (
     "m.seq, m.body, m.message_id, m.size, m.delivery_count, m.enqueued_at, m.expires_at, m.session, m.state, m.due_at,"
     " m.overlay, m.reason, m.description"
 )
+# Nothing becomes due in an entity that was set aside.
+SERVED: LiteralString = "NOT EXISTS (SELECT 1 FROM entity AS a WHERE a.id = m.queue >> 2 AND a.aside)"
 UNLOCKED: LiteralString = "NOT EXISTS (SELECT 1 FROM lock AS l WHERE l.queue = m.queue AND l.seq = m.seq)"
 
 
@@ -52,10 +54,12 @@ DIALECT: dict[str, LiteralString] = {
     statements.OLD_MESSAGES: _states(_OLD.format("< 3")),
     statements.EXPIRED: f"""
 SELECT m.queue, {STATE} FROM message AS m
- WHERE m.state = 0 AND m.expires_at <= %(now_ms)s AND {_HELD} AND {UNLOCKED} ORDER BY m.expires_at LIMIT %(limit)s""",
+ WHERE m.state = 0 AND m.expires_at <= %(now_ms)s AND {_HELD} AND {SERVED} AND {UNLOCKED}
+ ORDER BY m.expires_at LIMIT %(limit)s""",
     statements.ACTIVATED: f"""
 SELECT m.queue, {STATE} FROM message AS m
- WHERE m.state = 2 AND m.due_at <= %(now_ms)s AND {_HELD} ORDER BY m.due_at, m.queue, m.seq LIMIT %(limit)s""",
+ WHERE m.state = 2 AND m.due_at <= %(now_ms)s AND {_HELD} AND {SERVED}
+ ORDER BY m.due_at, m.queue, m.seq LIMIT %(limit)s""",
     statements.KNOWN_DUPLICATES: """
 SELECT coalesce(json_agg(json_build_array(d.queue, d.message_id)), '[]')::text
   FROM (SELECT (v ->> 0)::bigint AS queue, v ->> 1 AS message_id, (v ->> 2)::bigint AS after_ms
@@ -121,10 +125,20 @@ DELETE FROM session_state WHERE (queue, session) IN
  (SELECT queue, session FROM session_state WHERE queue = %s LIMIT %s)""",
     statements.FORGET_QUEUE: "DELETE FROM entity WHERE id * 4 = %s",
     statements.DROPPED: _states("m.queue = %(queue)s ORDER BY m.seq LIMIT %(limit)s"),
+    statements.SET_ASIDE: """
+UPDATE entity SET aside = (%(aside)s::int = 2) WHERE NOT dropped
+   AND id IN (SELECT n::bigint FROM json_array_elements_text(%(entities)s::json) AS n)""",
+    statements.REMEMBERED: """
+SELECT coalesce(json_agg(json_build_array(n.entity, n.path, n.kind, n.fragment, n.document)), '[]')::text
+  FROM name AS n JOIN json_array_elements_text(%s::json) AS e ON n.entity = e::bigint""",
+    statements.WITNESS: """
+INSERT INTO meta VALUES ('catalog_generation', %(generation)s)
+    ON CONFLICT (key) DO UPDATE SET value = excluded.value WHERE meta.value::bigint < excluded.value::bigint""",
     statements.NAME_ENTITIES: """
-INSERT INTO name (entity, path, kind, fragment)
-SELECT (v ->> 0)::bigint, v ->> 1, v ->> 2, (v ->> 3)::int FROM json_array_elements(%(names)s::json) AS v
-    ON CONFLICT DO NOTHING""",
+INSERT INTO name (entity, path, kind, fragment, document)
+SELECT (v ->> 0)::bigint, v ->> 1, v ->> 2, (v ->> 3)::int, v ->> 4 FROM json_array_elements(%(names)s::json) AS v
+    ON CONFLICT (entity) DO UPDATE SET document = excluded.document
+ WHERE excluded.document IS NOT NULL AND excluded.document IS DISTINCT FROM name.document""",
     statements.ENTITIES_GONE: """
 UPDATE name SET gone_at = %(now_ms)s WHERE gone_at IS NULL
    AND entity IN (SELECT n::bigint FROM json_array_elements_text(%(gone)s::json) AS n)""",
@@ -158,7 +172,7 @@ DELETE FROM export WHERE writer = %(writer)s AND state = 2
 # The commit's own clock, and the rows that rule its entities.
 NOW: LiteralString = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 READ_ENTITIES: LiteralString = (
-    "SELECT id, settings, dropped, counts FROM entity WHERE id = ANY(%s::bigint[]) ORDER BY id"
+    "SELECT id, settings, dropped, counts, aside FROM entity WHERE id = ANY(%s::bigint[]) ORDER BY id"
 )
 HOLD_ENTITIES: LiteralString = READ_ENTITIES + " FOR UPDATE"
 FREE_ENTITIES: LiteralString = HOLD_ENTITIES + " SKIP LOCKED"
@@ -224,6 +238,10 @@ AVAILABLE_IN_SESSION: LiteralString = _AVAILABLE.format("AND m.session = r.sessi
 
 CREATE_ENTITY: LiteralString = "INSERT INTO entity (id, settings, counts) VALUES (%s, %s, %s::bigint[])"
 ENTITIES: LiteralString = "SELECT id FROM entity WHERE NOT dropped ORDER BY id"
+HELD: LiteralString = """
+SELECT e.id, e.aside, e.counts[1] > 1 OR e.counts[8] > 1 OR e.counts[15] > 1, n.document IS NOT NULL, n.path, n.kind,
+       n.fragment
+  FROM entity AS e LEFT JOIN name AS n ON n.entity = e.id WHERE NOT e.dropped ORDER BY e.id"""
 
 # Writing. `cuts` are offset and length of a record in the joined blob, `names` are queue and number in one integer.
 _CUT: LiteralString = f"1 + (c.cut >> {CUT_BITS})::int, (c.cut & {(1 << CUT_BITS) - 1})::int"

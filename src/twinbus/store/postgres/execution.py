@@ -18,6 +18,7 @@ from twinbus.store import (
     lifecycle,
     pinging,
     publishing,
+    quarantine,
     range_commands,
     ranges,
     reading,
@@ -49,6 +50,7 @@ _CHANGES: dict[type[Command], Callable[[Any, Any], None]] = {
     commands.Forget: transferring.forget,
     commands.Ping: pinging.ping,
     commands.Introduce: lifecycle.introduce,
+    quarantine.Witness: quarantine.witness,
     range_commands.CloseRange: ranges.close,
     range_commands.FinishRange: ranges.finish,
     range_commands.Trim: ranges.trim,
@@ -64,6 +66,7 @@ _READS: dict[type[Command], Callable[[Any, Any], None]] = {
     commands.GetSessionState: sessions.get_state,
     commands.ListSessions: sessions.list_sessions,
     Survey: surveying.survey,
+    quarantine.Remember: quarantine.remember,
 }
 # What need not be on disk when it is answered; a sweep only if it has changed something.
 _UNSYNCED = (
@@ -74,6 +77,7 @@ _UNSYNCED = (
     commands.RenewSession,
     commands.Sweep,
     commands.Introduce,
+    quarantine.Witness,
     range_commands.FinishRange,
     range_commands.Trim,
     *_READS,
@@ -266,6 +270,8 @@ def create(work: PostgresWork, command: commands.Create) -> None:
     if known is not None:
         if known.dropped:
             raise BusError(Fault.ENTITY_DELETED, "The entity was deleted, and its number is not used again.")
+        if known.aside:
+            raise BusError(Fault.ENTITY_EXISTS, "The number belongs to an entity that is set aside.")
         return
     entity = Entity(entity_id, command.settings)
     counts = counts_of(entity)
@@ -291,7 +297,14 @@ def renew(work: PostgresWork, command: commands.Renew) -> None:
     work.renewed(work.memory.queues[command.queue], command.tokens)
 
 
-_LIFECYCLE.update({commands.Create: create, commands.Configure: lifecycle.configure, commands.Drop: drop})
+_LIFECYCLE.update(
+    {
+        commands.Create: create,
+        commands.Configure: lifecycle.configure,
+        commands.Drop: drop,
+        quarantine.SetAside: quarantine.set_aside,
+    }
+)
 _CHANGES[commands.Renew] = renew
 # Phases of a commit, in order; within a phase commands run as they arrived.
 _PHASES: dict[type[Command], int] = {

@@ -17,6 +17,7 @@ from twinbus.store.postgres.schema import COUNTERS
 from twinbus.store.postgres.text import from_text, stored, to_json
 from twinbus.store.postgres.work import Held, PostgresWork, token_of
 from twinbus.store.postgres.writing import Statement
+from twinbus.store.quarantine import Remember, SetAside, Witness
 from twinbus.store.surveying import Survey
 from twinbus.store.volatile import Entity, Hold, Queue
 
@@ -27,7 +28,15 @@ _IN_SESSION = (
     commands.SetSessionState,
 )
 _WITH_SESSION_LOCKS = (commands.AcceptSession, commands.ReleaseSession)
-_READS = (commands.Peek, commands.Inspect, commands.Count, commands.GetSessionState, commands.ListSessions, Survey)
+_READS = (
+    commands.Peek,
+    commands.Inspect,
+    commands.Count,
+    commands.GetSessionState,
+    commands.ListSessions,
+    Survey,
+    Remember,
+)
 _OF_NO_QUEUE = (
     Survey,
     commands.DropLocks,
@@ -35,6 +44,9 @@ _OF_NO_QUEUE = (
     commands.Record,
     commands.Forget,
     commands.Introduce,
+    SetAside,
+    Remember,
+    Witness,
     range_commands.CloseRange,
     range_commands.FinishRange,
     range_commands.Trim,
@@ -79,6 +91,8 @@ class Needs:
                 self.ending_sessions.add((queue, command.session))
         elif isinstance(command, commands.Configure | commands.Drop):
             self.whole.add(queue >> 2)
+        elif isinstance(command, SetAside | Remember):
+            self.entities.update(command.entities)
         elif isinstance(command, commands.DropLocks):
             self.owners.add(command.owner)
         elif isinstance(command, commands.Sweep):
@@ -97,9 +111,10 @@ class Needs:
 
 def entity_of(row: Row) -> Entity:
     """An entity from the row that rules it."""
-    entity_id, settings, dropped, counts = row
+    entity_id, settings, dropped, counts, *more = row
     entity = Entity(entity_id, settings_of(settings))
     entity.dropped = dropped
+    entity.aside = bool(more and more[0])
     for queue in entity.queues:
         at = queue.sub * len(COUNTERS)
         queue.next_seq, queue.active, queue.deferred, queue.scheduled, queue.damaged, queue.bytes, head = counts[

@@ -12,7 +12,7 @@ from psycopg import sql
 from twinbus.model.errors import BusError, Fault
 from twinbus.sql.postgres import Connection
 
-VERSION = 2
+VERSION = 3
 
 # A sub-queue's counters in an entity's row, in this order; there are three sub-queues.
 COUNTERS = ("next_seq", "active", "deferred", "scheduled", "damaged", "bytes", "head")
@@ -29,6 +29,13 @@ _EXPORT: tuple[LiteralString, ...] = (
     )""",
     "CREATE INDEX export_age ON export (to_ms, bytes) WHERE state = 1",
     "CREATE UNIQUE INDEX export_open ON export (writer) WHERE state = 0",
+)
+
+# How the catalog describes an entity, so that it can be made again if the catalog is lost; and which entities the
+# catalog does not know. Gateways of the version before may still be there, and their statements go on working.
+_ASIDE: tuple[LiteralString, ...] = (
+    "ALTER TABLE name ADD COLUMN document text",
+    "ALTER TABLE entity ADD COLUMN aside boolean NOT NULL DEFAULT false",
 )
 
 TABLES: tuple[LiteralString, ...] = (
@@ -116,10 +123,11 @@ TABLES: tuple[LiteralString, ...] = (
         seen_at timestamptz NOT NULL DEFAULT clock_timestamp()
     )""",
     *_EXPORT,
+    *_ASIDE,
 )
 
 # What makes a schema of one version one of the next.
-MIGRATIONS: dict[int, tuple[LiteralString, ...]] = {1: _EXPORT}
+MIGRATIONS: dict[int, tuple[LiteralString, ...]] = {1: _EXPORT, 2: _ASIDE}
 
 
 def prepare(connection: Connection, schema: str) -> None:

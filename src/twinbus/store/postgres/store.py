@@ -14,7 +14,7 @@ from twinbus.model.errors import BusError, Fault
 from twinbus.model.logged import EventLog
 from twinbus.sql import postgres
 from twinbus.sql.postgres import Connection
-from twinbus.store import commands
+from twinbus.store import commands, quarantine
 from twinbus.store.answering import clear, merge, refuse
 from twinbus.store.commands import Command, Hints
 from twinbus.store.journal import JournalRow
@@ -210,6 +210,13 @@ class PostgresStore:
     def entities(self) -> list[int]:
         """The entities that the store holds, those being dropped left out."""
         return [row[0] for row in self._ask(dialect.ENTITIES)]
+
+    def held(self) -> list[quarantine.Held]:
+        """The same, with what a start must know of each."""
+        return [
+            quarantine.Held(entity, aside, used, published, path or "", kind or "", fragment or 0)
+            for entity, aside, used, published, path, kind, fragment in self._ask(dialect.HELD)
+        ]
 
     # The journal.
 

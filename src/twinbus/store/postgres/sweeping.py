@@ -12,7 +12,7 @@ from twinbus.sql.postgres import integers
 from twinbus.store import sweeping
 from twinbus.store.commands import Sweep
 from twinbus.store.postgres import dialect
-from twinbus.store.postgres.dialect import UNLOCKED
+from twinbus.store.postgres.dialect import SERVED, UNLOCKED
 from twinbus.store.postgres.loading import Loader, names_of
 from twinbus.store.postgres.work import PostgresWork
 from twinbus.store.ranges import forget_names
@@ -28,15 +28,17 @@ SELECT DISTINCT d.entity FROM (
   (SELECT queue >> 2 AS entity FROM lock WHERE until <= %(now)s ORDER BY until LIMIT %(chunk)s)
   UNION ALL (SELECT queue >> 2 FROM hold WHERE until <= %(now)s ORDER BY until LIMIT %(chunk)s)
   UNION ALL (SELECT m.queue >> 2 FROM message AS m
-              WHERE m.state = 0 AND m.expires_at <= %(now)s AND {UNLOCKED} ORDER BY m.expires_at LIMIT %(chunk)s)
-  UNION ALL (SELECT queue >> 2 FROM message WHERE state = 2 AND due_at <= %(now)s ORDER BY due_at LIMIT %(chunk)s)
+              WHERE m.state = 0 AND m.expires_at <= %(now)s AND {SERVED} AND {UNLOCKED}
+              ORDER BY m.expires_at LIMIT %(chunk)s)
+  UNION ALL (SELECT m.queue >> 2 FROM message AS m
+              WHERE m.state = 2 AND m.due_at <= %(now)s AND {SERVED} ORDER BY m.due_at LIMIT %(chunk)s)
   UNION ALL (SELECT id FROM entity WHERE dropped ORDER BY id LIMIT 10)) AS d"""
 # Windows differ and may be changed, so each entity that has one is asked for its oldest id.
 OLD_WINDOWS: LiteralString = """
 SELECT e.id FROM entity AS e
  WHERE EXISTS (SELECT 1 FROM duplicate AS d
                 WHERE d.queue = e.id * 4 AND d.at_ms <= %s - (e.settings::json ->> 'duplicate_window_ms')::bigint)
-   AND (e.settings::json ->> 'duplicate_window_ms')::bigint > 0 AND NOT e.dropped
+   AND (e.settings::json ->> 'duplicate_window_ms')::bigint > 0 AND NOT e.dropped AND NOT e.aside
  ORDER BY e.id LIMIT 100"""
 # The newest row of a writer stays while the writer is there, because its next number is taken from it.
 OLD_JOURNAL: LiteralString = """
@@ -49,8 +51,9 @@ DELETE FROM journal WHERE (writer, id) IN
 NEXT_DUE: LiteralString = f"""
 SELECT least((SELECT min(until) FROM lock), (SELECT min(until) FROM hold),
              (SELECT m.expires_at FROM message AS m
-               WHERE m.state = 0 AND m.expires_at IS NOT NULL AND {UNLOCKED} ORDER BY m.expires_at LIMIT 1),
-             (SELECT min(due_at) FROM message WHERE state = 2))"""
+               WHERE m.state = 0 AND m.expires_at IS NOT NULL AND {SERVED} AND {UNLOCKED}
+               ORDER BY m.expires_at LIMIT 1),
+             (SELECT m.due_at FROM message AS m WHERE m.state = 2 AND {SERVED} ORDER BY m.due_at LIMIT 1))"""
 OLDEST: LiteralString = "SELECT (SELECT min(at_ms) FROM transfer), (SELECT min(at_ms) FROM journal)"
 
 

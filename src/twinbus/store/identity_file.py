@@ -1,0 +1,83 @@
+"""What a SQLite store says of itself: read without changing anything, and written when it is opened.
+
+What follows from it is decided by `store.identity`.
+"""
+
+from __future__ import annotations
+
+import os
+
+import apsw
+
+from twinbus.model.errors import BusError, Fault
+from twinbus.sql import sqlite
+from twinbus.store import statements
+from twinbus.store.identity import Belonging, StoreIdentity
+
+_KIND, _NAMESPACE, _STORE, _NUMBER = "kind", "namespace_id", "store_id", "store_number"
+_GENERATION, _OPENINGS = "catalog_generation", "openings"
+
+
+def read(path: str) -> StoreIdentity | None:
+    """Who the file says that it is; None if it does not say. Raises why it cannot be read."""
+    try:
+        database = apsw.Connection(f"file:{path}?mode=rw", flags=apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_URI)
+    except apsw.Error as error:
+        raise _unreadable(error) from error
+    try:
+        sqlite.leave_log(database)
+        return of(database)
+    except apsw.Error as error:
+        raise _unreadable(error) from error
+    finally:
+        database.close()
+
+
+def is_there(path: str) -> bool:
+    """Whether there is a file with something in it."""
+    return os.path.exists(path) and os.path.getsize(path) > 0
+
+
+def of(database: apsw.Connection) -> StoreIdentity | None:
+    """Who an opened store is."""
+    tables = {row[0] for row in database.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
+    if "meta" not in tables or "journal" not in tables:
+        return None
+    meta: dict[str, str] = dict(database.execute("SELECT key, value FROM meta"))
+    if not {_NAMESPACE, _STORE, _NUMBER} <= meta.keys():
+        return None
+    return StoreIdentity(
+        meta[_NAMESPACE],
+        meta[_STORE],
+        int(meta[_NUMBER]),
+        int(meta.get(_GENERATION, 0)),
+        int(meta.get(_OPENINGS, 0)),
+        database.execute(statements.LAST_JOURNAL).get or 0,
+    )
+
+
+def claim(database: apsw.Connection, belonging: Belonging, number: int) -> StoreIdentity:
+    """Count an opening, and have a store that does not say who it is say so from now on."""
+    known = of(database)
+    store = known.store if known is not None else belonging.store
+    openings = known.openings + 1 if known is not None else 1
+    values = {_NAMESPACE: belonging.namespace, _STORE: store, _NUMBER: str(number), _OPENINGS: str(openings)}
+    try:
+        with database:
+            database.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", list(values.items()))
+    except apsw.FullError:
+        if known is None:
+            raise
+        return known  # On a full disk it is opened to be drained; the opening is not counted.
+    return StoreIdentity(
+        belonging.namespace,
+        store,
+        number,
+        known.generation if known is not None else 0,
+        openings,
+        database.execute(statements.LAST_JOURNAL).get or 0,
+    )
+
+
+def _unreadable(error: apsw.Error) -> BusError:
+    return BusError(Fault.STORE_UNAVAILABLE, f"The messaging store could not be opened: {error}")

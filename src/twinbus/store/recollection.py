@@ -1,0 +1,45 @@
+"""What a stopped SQLite store remembers of its entities, read without changing anything.
+
+For making a catalog anew; a store that is open is asked with `store.quarantine.Remember`.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import apsw
+
+from twinbus.model.errors import BusError, Fault
+from twinbus.sql import sqlite
+from twinbus.store import identity_file
+from twinbus.store.identity import StoreIdentity
+
+
+class Recollection(NamedTuple):
+    """One entity, or a fragment of one."""
+
+    entity: int
+    path: str
+    kind: str
+    fragment: int
+    document: str | None
+
+
+_ENTITIES = """
+SELECT q.id >> 2, coalesce(n.path, ''), coalesce(n.kind, ''), coalesce(n.fragment, 0), {document}
+  FROM queue AS q LEFT JOIN name AS n ON n.entity = q.id >> 2 WHERE q.id & 3 = 0 AND q.dropped <> 1 ORDER BY q.id"""
+
+
+def read(path: str) -> tuple[StoreIdentity | None, list[Recollection]]:
+    """Who the store says that it is, and what it holds."""
+    try:
+        database = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READWRITE)
+        try:
+            sqlite.leave_log(database)
+            columns = {row[1] for row in database.execute("PRAGMA table_info(name)")}
+            statement = _ENTITIES.format(document="n.document" if "document" in columns else "NULL")
+            return identity_file.of(database), [Recollection(*row) for row in database.execute(statement)]
+        finally:
+            database.close()
+    except apsw.Error as error:
+        raise BusError(Fault.STORE_UNAVAILABLE, f"The messaging store {path} cannot be read: {error}") from error
