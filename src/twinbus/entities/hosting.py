@@ -5,7 +5,7 @@ Doors ask here first; when the host name does not tell, they find the namespace 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from twinbus.entities.namespace import Namespace
@@ -53,8 +53,18 @@ class _NoCatalog:
     async def put(self, row: EntityRow) -> None:
         raise _nothing_here()
 
-    async def remove(self, entity: int) -> None:
+    async def remove(self, entity: int, parts: Mapping[int, int] | None = None) -> None:
         raise _nothing_here()
+
+    async def dropped(self, parts: Iterable[int]) -> None:
+        raise _nothing_here()
+
+    async def take_up(self, row: EntityRow) -> None:
+        raise _nothing_here()
+
+    @property
+    def generation(self) -> int:
+        return 0
 
     async def set_meta(self, key: str, value: str) -> None:
         raise _nothing_here()

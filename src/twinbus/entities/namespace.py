@@ -6,22 +6,25 @@ Looking things up, and waking whoever waits, is `registry`'s part.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from uuid import UUID
 
 from twinbus.entities import everywhere
 from twinbus.entities.chains import with_destinations
 from twinbus.entities.entity import AnyEntity
 from twinbus.entities.forwarding import Forwarding
+from twinbus.entities.fragments import call_all
 from twinbus.entities.hybrid import KIND as HYBRID
 from twinbus.entities.hybrid import HybridConnections
 from twinbus.entities.making import Fragments, Maker, row_of
 from twinbus.entities.placing import Loads, Places, places_for_new
 from twinbus.entities.ports import CatalogPort, RecordReader, StorePort
+from twinbus.entities.quarantine import Quarantine, Unreadable
 from twinbus.entities.queue import Queue, settings_of
 from twinbus.entities.registry import SUBSCRIPTIONS, Registry
-from twinbus.entities.replaced import make_again
+from twinbus.entities.replaced import make_again, settings_for
 from twinbus.entities.subscription import Subscription
 from twinbus.entities.topic import Topic
 from twinbus.model import limits
@@ -44,7 +47,8 @@ from twinbus.rules.description import RuleDescription, default_rule
 from twinbus.rules.matching import CompiledRule, compile_rule
 from twinbus.rules.view import no_ids
 from twinbus.store.catalog import EntityRow
-from twinbus.store.commands import QueueSettings
+from twinbus.store.commands import Drop, EntityName, Introduce, QueueSettings
+from twinbus.store.quarantine import Held, SetAside, Witness
 
 _log = EventLog(__name__)
 
@@ -73,29 +77,53 @@ class Namespace(Registry):
         self.forwarding = Forwarding(self.find, reader, clock)
         self.on_changed.append(self.forwarding.refresh)
         self.on_deleted.append(self.forwarding.end)
+        self.quarantine = Quarantine(self)
+        self._deleted_late: list[int] = []
+        self._witnessing: dict[int, int] = {}  # By store: the change that it is being told of.
         self._loads = Loads(len(stores))
         self._reserved: dict[str, Places] = {}  # Names whose creation or deletion is under way, and their stores.
 
     # Starting
 
-    def load(self, meta: dict[str, str], rows: Iterable[EntityRow]) -> None:
-        """Take over what the catalog holds, at start."""
+    def load(
+        self, meta: dict[str, str], rows: Iterable[EntityRow], being_deleted: Mapping[int, int] | None = None
+    ) -> None:
+        """Take over what the catalog holds, at start; `being_deleted` has what stores were not told to drop yet."""
+        self.quarantine.being_deleted.update(being_deleted or {})
         self.rules = tuple(AuthorizationRule.from_document(d) for d in json.loads(meta.get(RULES_KEY, "[]")))
         self.created_at_ms = int(meta.get(CREATED_KEY, self.started_at_ms))
         # Topics come before their subscriptions, because a number is given out once and they came first.
         for row in sorted(rows):
-            try:
-                if row.kind == HYBRID:
-                    self.hybrids.adopt(row)
-                else:
-                    self._adopt(self._maker.restored(row, self.topic))
-            except BusError as error:
-                _log.error(
-                    "catalog.row.left_out",
-                    "the catalog's row of '{entity}' is left out: {error}",
-                    entity=row.name,
-                    error=error.text,
-                )
+            if (read := self._read(row)) is not None:
+                self._adopt(read)
+
+    def _read(self, row: EntityRow) -> Queue | Topic | Subscription | None:
+        """The entity of a row. One that cannot be read stays as it is, and so does what its stores hold."""
+        try:
+            if row.problem:
+                raise BusError(Fault.INTERNAL, row.problem)
+            self._forget_unreadable(row.name)
+            if row.kind == HYBRID:
+                self.hybrids.adopt(row)
+                return None
+            return self._maker.restored(row, self.topic)
+        except BusError as error:
+            reason = error.text
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
+            reason = f"The catalog's row cannot be read: {type(error).__name__}: {error}"
+        self.quarantine.unreadable[row.name.lower()] = Unreadable(row, reason)
+        self.unavailable[row.name.lower()] = reason
+        _log.error(
+            "catalog.row.unreadable",
+            "the catalog's row of '{entity}' cannot be read, so that the entity is not available: {error}",
+            entity=row.name,
+            error=reason,
+        )
+        return None
+
+    def _forget_unreadable(self, name: str) -> None:
+        self.quarantine.unreadable.pop(name.lower(), None)
+        self.unavailable.pop(name.lower(), None)
 
     async def keep_creation_date(self) -> None:
         """Remember when the namespace was created, at its first start."""
@@ -113,23 +141,99 @@ class Namespace(Registry):
         else:
             self.forwarding.refresh(entity)
 
-    def store_returned(self, index: int, held: Sequence[int]) -> None:
+    def store_returned(self, index: int, held: Sequence[Held]) -> None:
         """A store takes commands again; what could not be forwarded to it goes on."""
-        make_again(self.entities(), index, held)
+        self.sort_out(index, held)
         super().store_returned(index, held)
         self.forwarding.retry_all()
 
-    def drop_orphans(self, held: Sequence[Sequence[int]]) -> None:
-        """At start, have each store free what the catalog does not know, and make what it has lost."""
-        for index, entities in enumerate(held):
-            if self.stores[index].is_available:
-                make_again(self.entities(), index, entities)
-        super().drop_orphans(held)
+    def sort_out(self, index: int, held: Sequence[Held]) -> None:
+        """A store was opened: make what an operator said may be missing, set aside what the catalog does not know."""
+        make_again(self.entities(), index, held)
+        self.quarantine.sort_out(index, held)
+        self._witness(index)
 
-    def _free_orphans(self, index: int, held: Sequence[int]) -> None:
-        """Not while something is being made, which is not known yet: the next start frees what is left."""
-        if not self._reserved:
-            super()._free_orphans(index, held)
+    def finish_deletion(self, index: int, number: int) -> None:
+        """Have a store drop what was deleted while it was not there."""
+
+        def told(command: Drop) -> None:
+            gone = command.error is None or command.error.fault in (Fault.ENTITY_DELETED, Fault.ENTITY_NOT_FOUND)
+            if gone:
+                self.quarantine.being_deleted.pop(number, None)
+                self._deleted_late.append(number)
+
+        self.stores[index].submit(Drop(queue=number * 4, done=told))
+
+    async def forget_deleted(self) -> None:
+        """The catalog need not remember any longer what was dropped late; the broker calls this now and then."""
+        if self._deleted_late:
+            late, self._deleted_late = self._deleted_late, []
+            await self._catalog.dropped(late)
+
+    def _witness(self, index: int | None = None) -> None:
+        """Tell stores how far the catalog is, so that an older one is recognised; one change at a time to each."""
+        generation = self._catalog.generation
+        for number, store in enumerate(self.stores) if index is None else [(index, self.stores[index])]:
+            if number not in self._witnessing and store.is_available:
+                self._witnessing[number] = generation
+                store.submit(Witness(queue=0, generation=generation, done=partial(self._witnessed, number)))
+
+    def _witnessed(self, index: int, command: Witness) -> None:
+        del self._witnessing[index]
+        if command.error is None and command.generation < self._catalog.generation:
+            self._witness(index)
+
+    async def take_up(self, row: EntityRow, parts: Mapping[int, int]) -> None:
+        """Make an entity of what stores hold under these numbers."""
+        if self.find(row.name) is not None or row.name.lower() in self._reserved:
+            raise BusError(
+                Fault.ENTITY_EXISTS,
+                f"There is an entity '{row.name}' now: choose another name, or have the messages moved there.",
+            )
+        self.hybrids.check_free(row.name)
+        entity = self._maker.restored(row, self.topic)
+        if isinstance(entity, Queue):
+            check_queue(entity.description)
+        broken = self.quarantine.unreadable.get(row.name.lower())
+        if broken is not None and broken.row.id != row.id:
+            await self._catalog.remove(broken.row.id)
+        self._hold(row.name.lower(), entity.places)
+        try:
+            await self._catalog.take_up(row)
+            self._forget_unreadable(row.name)
+            answers = await call_all(
+                (self.stores[index], SetAside(queue=0, entities=[number], aside=False))
+                for number, index in parts.items()
+            )
+            self._adopt(entity)
+            for answer in answers:
+                if isinstance(answer, BusError):
+                    raise answer
+            await everywhere.configure(entity, settings_for(entity))
+            self._introduce_one(entity)
+        finally:
+            self._release(row.name)
+
+    def _name(self, entity: AnyEntity, fragment: int) -> EntityName:
+        """With its description, as the catalog has it."""
+        rules = entity.rules if isinstance(entity, Subscription) else ()
+        document = row_of(entity, entity.description, rules).document
+        return everywhere.name_of(entity, fragment)._replace(document=document)
+
+    def _introduce_one(self, entity: AnyEntity) -> None:
+        """Tell its stores how it is described now, and all stores how far the catalog is."""
+        for fragment in entity.fragments:
+            fragment.store.submit(Introduce(queue=0, names={fragment.entity: self._name(entity, fragment.index)}))
+        self._witness()
+
+    def placed_on(self, index: int) -> dict[int, str]:
+        """What lies on a store, by number."""
+        return {
+            fragment.entity: entity.path
+            for entity in self.entities()
+            for fragment in entity.fragments
+            if fragment.store_index == index
+        }
 
     # Making
 
@@ -183,7 +287,7 @@ class Namespace(Registry):
     def _reserve(self, path: str, partitioned: bool, places: Places | None = None) -> Places:
         """Keep a name free while it is being made; returns the stores for it, those with the least on them."""
         key = path.lower()
-        if self.find(key) is not None or key in self._reserved:
+        if self.find(key) is not None or key in self._reserved or key in self.unavailable:
             raise BusError(Fault.ENTITY_EXISTS, f"The messaging entity '{path}' already exists.")
         self.hybrids.check_free(path)
         if len(self._entities) >= limits.ENTITIES_MAX:
@@ -213,12 +317,18 @@ class Namespace(Registry):
 
     async def _new_fragments(self, places: Places) -> Fragments:
         """Places with numbers that are never given out twice, not even after a crash."""
-        return self._maker.fragments(await self._catalog.take_ids(len(places)), places)
+        fragments = self._maker.fragments(await self._catalog.take_ids(len(places)), places)
+        self.quarantine.being_made.update(fragment.entity for fragment in fragments)
+        return fragments
 
     async def _make(self, entity: Queue | Topic | Subscription, settings: QueueSettings) -> None:
-        await everywhere.make(entity, settings)
-        await self._save(entity, entity.description, entity.rules if isinstance(entity, Subscription) else ())
-        self._adopt(entity)
+        try:
+            await everywhere.make(entity, settings)
+            await self._save(entity, entity.description, entity.rules if isinstance(entity, Subscription) else ())
+            self._adopt(entity)
+        finally:
+            self.quarantine.being_made.difference_update(fragment.entity for fragment in entity.fragments)
+        self._introduce_one(entity)
 
     async def _save(
         self,
@@ -282,6 +392,7 @@ class Namespace(Registry):
 
     async def _configure(self, entity: AnyEntity, settings: QueueSettings) -> None:
         await everywhere.configure(entity, settings)
+        self._introduce_one(entity)
         for tell in self.on_changed:
             tell(entity)
         for tell_rules in self.on_rules_changed:
@@ -317,6 +428,7 @@ class Namespace(Registry):
         except BaseException:
             subscription.place_rule(name, before)
             raise
+        self._introduce_one(subscription)
 
     # Removing
 
@@ -336,12 +448,23 @@ class Namespace(Registry):
             for part in gone:
                 self._hide(part)
             for part in gone:
-                await self._catalog.remove(part.id)
-                problem = await everywhere.drop(part) or problem
+                problem = await self._remove(part) or problem
+            self._witness()
             if problem is not None:
                 raise problem
         finally:
             self._release(entity.path)
+
+    async def _remove(self, entity: AnyEntity) -> BusError | None:
+        """Forgotten by the catalog, which remembers that its stores are to drop it until they have; why one has not."""
+        parts = {fragment.entity: fragment.store_index for fragment in entity.fragments}
+        await self._catalog.remove(entity.id, parts)
+        problem = await everywhere.drop(entity)
+        if problem is None:
+            await self._catalog.dropped(parts)
+        else:
+            self.quarantine.being_deleted.update(parts)
+        return problem
 
     async def delete_all(self) -> None:
         """Remove every entity. One that cannot be removed now is an error, and the others are gone."""
@@ -371,6 +494,7 @@ class Namespace(Registry):
 
     async def delete_idle(self) -> None:
         """Remove what AutoDeleteOnIdle has passed for without a link, an operation or a change."""
+        await self.forget_deleted()
         now_ms = self.clock.now_ms()
         for entity in self.entities():
             last_ms = max(entity.accessed_at_ms, entity.description.updated_at_ms, self.started_at_ms)

@@ -48,8 +48,21 @@ class CatalogPort(Protocol):
         """Store or replace an entity's row."""
         ...
 
-    async def remove(self, entity: int) -> None:
-        """Forget an entity."""
+    async def remove(self, entity: int, parts: Mapping[int, int] | None = None) -> None:
+        """Forget an entity; `parts` are its numbers in stores that are to drop them, until `dropped` says so."""
+        ...
+
+    async def dropped(self, parts: Iterable[int]) -> None:
+        """The stores have dropped these."""
+        ...
+
+    async def take_up(self, row: EntityRow) -> None:
+        """Store the row of an entity that stores hold and the catalog has not."""
+        ...
+
+    @property
+    def generation(self) -> int:
+        """How many changes there were, as far as is known here."""
         ...
 
     async def set_meta(self, key: str, value: str) -> None:

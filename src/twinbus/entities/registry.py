@@ -23,7 +23,8 @@ from twinbus.model.disturbance import Suffering
 from twinbus.model.errors import BusError, Fault
 from twinbus.model.message import Origin
 from twinbus.model.security import AuthorizationRule
-from twinbus.store.commands import Drop, DropLocks, EntityName, Hints, Introduce, Note, Record
+from twinbus.store.commands import DropLocks, EntityName, Hints, Introduce, Note, Record
+from twinbus.store.quarantine import Held
 
 SUBSCRIPTIONS = "/subscriptions/"
 REFUSALS_KEPT = 200
@@ -51,6 +52,7 @@ class Registry:
         self.clock = clock
         self.stores = stores
         self.rules: tuple[AuthorizationRule, ...] = ()
+        self.unavailable: dict[str, str] = {}  # Entities whose rows cannot be read, by lower-case name: why.
         self.started_at_ms = clock.now_ms()
         self.created_at_ms = self.started_at_ms
         self._entities: dict[str, Queue | Topic] = {}  # By lower-case name; subscriptions are with their topics.
@@ -80,8 +82,27 @@ class Registry:
         """The entity of that name, or the fault that it does not exist."""
         found = self.find(path)
         if found is None:
+            self.check_readable(path)
             raise BusError(Fault.ENTITY_NOT_FOUND, f"The messaging entity '{path}' could not be found.")
         return found
+
+    def check_readable(self, path: str) -> None:
+        """Refuse what is there but cannot be read, in a way that clients retry: it is not absent."""
+        key = path.lower()
+        reason = self.unavailable.get(key) or self.unavailable.get(key.partition(SUBSCRIPTIONS)[0])
+        if reason is not None:
+            raise BusError(
+                Fault.STORE_UNAVAILABLE, f"The messaging entity '{path}' is not available: {reason}", definite=True
+            )
+
+    def knows(self, path: str) -> bool:
+        """Whether there is such an entity, even if it cannot be read."""
+        return self.find(path) is not None or path.lower() in self.unavailable
+
+    def is_placed(self, number: int, index: int) -> bool:
+        """Whether an entity, or a fragment of one, of that number lies on that store."""
+        known = self._by_id.get(number)
+        return known is not None and known.fragments[number - known.id].store_index == index
 
     def queue(self, path: str) -> Queue:
         """The queue of that name."""
@@ -150,9 +171,8 @@ class Registry:
         for feed in self._feeds_on(index):
             feed.lost(error)
 
-    def store_returned(self, index: int, held: Sequence[int]) -> None:
-        """A store takes commands again: have it free what was deleted meanwhile, and wake who still waits."""
-        self._free_orphans(index, held)
+    def store_returned(self, index: int, held: Sequence[Held]) -> None:
+        """A store takes commands again: tell it what its entities are called, and wake who still waits."""
         self.introduce(index)
         for feed in self._feeds_on(index):
             feed.returned()
@@ -214,13 +234,17 @@ class Registry:
     def introduce(self, index: int) -> None:
         """Tell a store what its entities are called, in case it was made before anybody asked that."""
         names = {
-            fragment.entity: name_of(entity, fragment.index)
+            fragment.entity: self._name(entity, fragment.index)
             for entity in self.entities()
             for fragment in entity.fragments
             if fragment.store_index == index
         }
         if names:
             self.stores[index].submit(Introduce(queue=0, names=names))
+
+    def _name(self, entity: AnyEntity, fragment: int) -> EntityName:
+        """What a store keeps of an entity, so that it can be made again without a catalog."""
+        return name_of(entity, fragment)
 
     def forget_hybrid(self, hybrid: HybridConnection) -> None:
         """A hybrid connection is gone; its name goes when the journal speaks of it no more."""
@@ -239,14 +263,3 @@ class Registry:
             mine = [note for where, note in notes if where == index]
             if mine:
                 store.submit(Record(queue=mine[0].queue, notes=mine))
-
-    def drop_orphans(self, held: Sequence[Sequence[int]]) -> None:
-        """Have each store free what the catalog does not know: a deletion or a creation was interrupted."""
-        for index, entities in enumerate(held):
-            self._free_orphans(index, entities)
-
-    def _free_orphans(self, index: int, held: Sequence[int]) -> None:
-        for entity in held:
-            known = self._by_id.get(entity)
-            if known is None or known.fragments[entity - known.id].store_index != index:
-                self.stores[index].submit(Drop(queue=entity * 4))

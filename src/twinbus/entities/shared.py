@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from twinbus.entities.entity import AnyEntity
-from twinbus.entities.hybrid import KIND as HYBRID
 from twinbus.entities.namespace import RULES_KEY, Namespace
 from twinbus.entities.ports import CatalogPort
 from twinbus.entities.queue import Queue
@@ -20,14 +19,12 @@ from twinbus.model import limits
 from twinbus.model.address import SubQueue
 from twinbus.model.entity import QueueDescription
 from twinbus.model.errors import BusError, Fault
-from twinbus.model.logged import EventLog
 from twinbus.model.security import AuthorizationRule
 from twinbus.model.topic import SubscriptionDescription, TopicDescription
 from twinbus.rules.description import RuleDescription
 from twinbus.store.catalog import EntityRow
 from twinbus.store.commands import Drop, Hints, QueueSettings
-
-_log = EventLog(__name__)
+from twinbus.store.quarantine import Held
 
 
 class CatalogChanges(NamedTuple):
@@ -79,26 +76,19 @@ class SharedNamespace(Namespace):
             if isinstance(entity, Queue | Topic | Subscription):
                 self._hide(entity)
         self.hybrids.keep_only(changes.ids)
+        for broken in [each for each in self.quarantine.unreadable.values() if each.row.id not in changes.ids]:
+            self._forget_unreadable(broken.row.name)
         changed = []
         for row in sorted(changes.rows):
-            try:
-                if row.kind == HYBRID:
-                    self.hybrids.adopt(row)
-                    continue
-                restored = self._maker.restored(row, self.topic)
-                known = self._by_id.get(row.id)
-                if known is None:
-                    self._adopt(restored)
-                else:
-                    changed.append(known)
-                    self._replace(known, restored)
-            except BusError as error:
-                _log.error(
-                    "catalog.row.left_out",
-                    "the catalog's row of '{entity}' is left out: {error}",
-                    entity=row.name,
-                    error=error.text,
-                )
+            restored = self._read(row)
+            if restored is None:
+                continue
+            known = self._by_id.get(row.id)
+            if known is None:
+                self._adopt(restored)
+            else:
+                changed.append(known)
+                self._replace(known, restored)
         for entity in changed:
             for tell in self.on_changed:
                 tell(entity)
@@ -193,17 +183,21 @@ class SharedNamespace(Namespace):
                     fragment.store.submit(Drop(queue=fragment.number(SubQueue.MAIN)))
             raise
 
-    def _free_orphans(self, index: int, held: Sequence[int]) -> None:
-        """What this gateway does not know, another may be making; `free_abandoned` knows better."""
+    def store_returned(self, index: int, held: Sequence[Held]) -> None:
+        """What this gateway does not know, another may be making: only a start, which knows better, sets it aside."""
+        deleted = self.quarantine.being_deleted
+        mine = [each for each in held if each.is_aside or each.entity in deleted or self.is_placed(each.entity, index)]
+        super().store_returned(index, mine)
 
-    def free_abandoned(self, held: Sequence[Sequence[int]]) -> None:
-        """At start: free what no gateway knows or makes. `held` was read before the catalog."""
-        for index, entities in enumerate(held):
-            super()._free_orphans(index, entities)
+    async def take_up(self, row: EntityRow, parts: Mapping[int, int]) -> None:
+        """Make an entity of what stores hold, on all gateways."""
+        await super().take_up(row, parts)
+        await self._catalog.spread()
 
     async def delete_idle(self) -> None:
         """Remove what AutoDeleteOnIdle has passed for on all gateways."""
         now_ms = self.clock.now_ms()
+        await self.forget_deleted()
         mortal = [e for e in self.entities() if e.description.auto_delete_on_idle_ms < limits.UNLIMITED_MS]
         if not mortal:
             return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 import pytest
@@ -11,7 +11,8 @@ import pytest
 from twinbus.model.errors import BusError
 from twinbus.model.message import Delivered, Origin, ReceiveMode
 from twinbus.store.catalog import EntityRow
-from twinbus.store.commands import Command
+from twinbus.store.commands import Command, Introduce
+from twinbus.store.quarantine import Witness
 
 C = TypeVar("C", bound=Command)
 
@@ -21,6 +22,7 @@ class FakeStore:
 
     def __init__(self) -> None:
         self.commands: list[Command] = []
+        self.told: list[Command] = []  # What it is to remember of entities and catalog, which nobody waits for.
         self.pending_bytes = 0
         self.is_available = True
         self.answers: dict[type[Command], Any] = {}  # A result, or the BusError to raise.
@@ -28,7 +30,8 @@ class FakeStore:
         self.open.set()
 
     def submit(self, command: Command) -> None:
-        self.commands.append(command)
+        documented = isinstance(command, Introduce) and any(name.document for name in command.names.values())
+        (self.told if documented or isinstance(command, Witness) else self.commands).append(command)
 
     async def call(self, command: C) -> C:
         self.commands.append(command)
@@ -69,6 +72,7 @@ class FakeCatalog:
         self.rows: dict[int, EntityRow] = {}
         self.meta: dict[str, str] = {}
         self.log: list[str] = []
+        self.dropping: dict[int, int] = {}
         self.next_id = 1
         self.fails = False
         self.open = asyncio.Event()
@@ -83,9 +87,21 @@ class FakeCatalog:
         await self._written(f"put {row.id}")
         self.rows[row.id] = row
 
-    async def remove(self, entity: int) -> None:
+    async def remove(self, entity: int, parts: Mapping[int, int] | None = None) -> None:
         await self._written(f"remove {entity}")
         del self.rows[entity]
+        self.dropping.update(parts or {})
+
+    async def dropped(self, parts: Iterable[int]) -> None:
+        for part in parts:
+            self.dropping.pop(part, None)
+
+    async def take_up(self, row: EntityRow) -> None:
+        await self.put(row)
+
+    @property
+    def generation(self) -> int:
+        return len(self.log)
 
     async def set_meta(self, key: str, value: str) -> None:
         await self._written(f"meta {key}")

@@ -30,6 +30,7 @@ from twinbus.store.commands import (
     Settle,
     Transfer,
 )
+from twinbus.store.quarantine import Held
 from twinbus.wire import view
 from twinbus.wire.message import read
 from twinbus.wire.outgoing import build
@@ -181,7 +182,7 @@ class TestWaiting:
         world.deliver(source, message(1))
         end.store.finish(end.store.take(Send), error=UNAVAILABLE)
         source.store.finish(source.store.take(Settle), [None])
-        world.namespace.store_returned(end.store_index, [end.id])
+        world.namespace.store_returned(end.store_index, [Held(end.id)])
         assert len(source.store.all(Acquire)) == 1
 
     async def test_a_success_makes_the_next_wait_short_again(self, world: World) -> None:

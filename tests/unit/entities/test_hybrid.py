@@ -28,8 +28,16 @@ class Catalog:
             raise BusError(Fault.STORE_UNAVAILABLE, "The catalog is broken.")
         self.rows[row.id] = row
 
-    async def remove(self, entity: int) -> None:
+    async def remove(self, entity: int, parts: object = None) -> None:
         del self.rows[entity]
+
+    async def dropped(self, parts: object) -> None:
+        raise AssertionError
+
+    async def take_up(self, row: EntityRow) -> None:
+        raise AssertionError
+
+    generation = 0
 
     async def set_meta(self, key: str, value: str) -> None:
         raise AssertionError

@@ -14,7 +14,7 @@ from twinbus.entities.namespace import RULES_KEY, Namespace
 from twinbus.entities.queue import Queue, settings_of
 from twinbus.model import limits
 from twinbus.model.address import SubQueue
-from twinbus.model.entity import QueueDescription
+from twinbus.model.entity import QueueDescription, from_document
 from twinbus.model.errors import BusError, Fault
 from twinbus.model.hybrid import HybridConnectionDescription
 from twinbus.model.message import Origin
@@ -32,6 +32,7 @@ from twinbus.store.commands import (
     Note,
     Record,
 )
+from twinbus.store.quarantine import Held, SetAside
 from twinbus.wire import view
 
 ORIGIN = Origin("connection-1")
@@ -307,17 +308,18 @@ class TestLoad:
         assert namespace.queues() == []
         assert namespace.rules == ()
 
-    async def test_what_a_store_holds_and_the_catalog_does_not_is_dropped(
+    async def test_what_a_store_holds_and_the_catalog_does_not_is_set_aside(
         self, namespace: Namespace, stores: list[Any]
     ) -> None:
         for n in range(5):
             await namespace.create_queue(described(f"q{n}"))
         for store in stores:
             store.commands.clear()
-        namespace.drop_orphans([[1, 5, 7], [2, 1], [3], [4]])
-        dropped = [[command.queue for command in store.commands] for store in stores]
-        assert dropped == [[7 * 4], [1 * 4], [], []]
-        assert all(type(command) is Drop for store in stores for command in store.commands)
+        for index, held in enumerate([[1, 5, 7], [2, 1], [3], [4]]):
+            namespace.sort_out(index, [Held(number) for number in held])
+        aside = [[number for command in store.commands for number in command.entities] for store in stores]
+        assert aside == [[7], [1], [], []]
+        assert all(type(command) is SetAside for store in stores for command in store.commands)
 
 
 class TestHints:
@@ -410,11 +412,15 @@ class TestNames:
 
     async def test_a_store_is_told_the_names_of_what_it_has(self, namespace: Namespace, stores: list[Any]) -> None:
         queue = await namespace.create_queue(described("orders"))
-        stores[0].commands.clear()
+        for store in stores:
+            store.told.clear()
         for index in range(4):
             namespace.introduce(index)
-        assert stores[0].take(Introduce).names == {queue.id: EntityName("orders", "queue")}
-        assert [store.commands for store in stores[1:]] == [[]] * 3
+        (told,) = stores[0].told
+        name = told.names[queue.id]
+        assert name._replace(document=None) == EntityName("orders", "queue")
+        assert from_document(json.loads(name.document)) == queue.description
+        assert [store.told for store in stores[1:]] == [[]] * 3
 
     async def test_a_hybrid_connection_is_named_with_its_first_note_and_forgotten_with_it(
         self, namespace: Namespace, stores: list[Any]

@@ -19,6 +19,7 @@ from twinbus.model.errors import BusError, Fault
 from twinbus.model.message import Counts, Delivered, Incoming, Origin
 from twinbus.model.topic import SubscriptionDescription, TopicDescription
 from twinbus.store.commands import Acquire, Configure, Count, Create, Drop, Hints, Publish, Transfer
+from twinbus.store.quarantine import Held, SetAside
 from twinbus.wire import outgoing, view
 from twinbus.wire.message import read
 
@@ -182,8 +183,10 @@ class TestChanging:
         made = await namespace.create_queue(queue())
         held = [[f.entity for f in made.fragments if f.store_index == index] for index in range(4)]
         held[0] += [99, held[1][0]]
-        namespace.drop_orphans(held)
-        assert numbers(stores, Drop) == sorted([99, held[1][0]])
+        for index, numbers_there in enumerate(held):
+            namespace.sort_out(index, [Held(number) for number in numbers_there])
+        aside = [number for store in stores for command in store.all(SetAside) for number in command.entities]
+        assert sorted(aside) == sorted([99, held[1][0]])
 
 
 class TestCounts:

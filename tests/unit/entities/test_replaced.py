@@ -11,6 +11,7 @@ from twinbus.entities.namespace import Namespace
 from twinbus.model.entity import QueueDescription
 from twinbus.model.topic import SubscriptionDescription, TopicDescription
 from twinbus.store.commands import Create, Drop
+from twinbus.store.quarantine import Held, SetAside
 from twinbus.wire import view
 
 
@@ -25,7 +26,7 @@ async def namespace(stores: list[Any], catalog: Any, clock: Any) -> Namespace:
 
 
 def test_what_is_there_is_left_alone(namespace: Namespace, stores: list[Any]) -> None:
-    namespace.store_returned(0, [entity.id for entity in namespace.entities()])
+    namespace.store_returned(0, [Held(entity.id) for entity in namespace.entities()])
     assert stores[0].all(Create) == []
 
 
@@ -38,16 +39,18 @@ def test_what_is_missing_is_made_with_its_settings(namespace: Namespace, stores:
     assert made[subscription.id].max_delivery_count == 3
 
 
-def test_what_the_catalog_does_not_know_is_freed(namespace: Namespace, stores: list[Any]) -> None:
-    namespace.store_returned(0, [*(entity.id for entity in namespace.entities()), 77])
-    assert [command.queue for command in stores[0].all(Drop)] == [77 * 4]
-
-
-async def test_but_not_while_something_is_being_made(namespace: Namespace, stores: list[Any], catalog: Any) -> None:
-    catalog.open.clear()
-    making = asyncio.create_task(namespace.create_queue(QueueDescription(name="new")))
-    await asyncio.sleep(0)
-    namespace.store_returned(0, [*(entity.id for entity in namespace.entities()), 4])
+def test_what_the_catalog_does_not_know_is_set_aside(namespace: Namespace, stores: list[Any]) -> None:
+    namespace.store_returned(0, [*(Held(entity.id) for entity in namespace.entities()), Held(77)])
+    assert [command.entities for command in stores[0].all(SetAside)] == [[77]]
     assert stores[0].all(Drop) == []
-    catalog.open.set()
+
+
+async def test_but_not_while_something_is_being_made(namespace: Namespace, stores: list[Any]) -> None:
+    stores[0].open.clear()
+    making = asyncio.create_task(namespace.create_queue(QueueDescription(name="new")))
+    while not stores[0].all(Create):
+        await asyncio.sleep(0)
+    namespace.store_returned(0, [*(Held(entity.id) for entity in namespace.entities()), Held(4)])
+    assert (stores[0].all(Drop), stores[0].all(SetAside)) == ([], [])
+    stores[0].open.set()
     await making

@@ -17,6 +17,7 @@ from twinbus.model.topic import SubscriptionDescription, TopicDescription
 from twinbus.rules.description import RuleDescription, SqlFilter
 from twinbus.store.catalog import EntityRow
 from twinbus.store.commands import Create, Drop
+from twinbus.store.quarantine import Held, SetAside
 from twinbus.wire import view
 
 READER = AuthorizationRule("reader", "a", "b", Rights.LISTEN)
@@ -45,9 +46,17 @@ class CommonCatalog:
             raise BusError(Fault.ENTITY_EXISTS, "Another entity has this name.")
         self.rows[row.id] = row
 
-    async def remove(self, entity: int) -> None:
+    async def remove(self, entity: int, parts: Mapping[int, int] | None = None) -> None:
         await asyncio.sleep(0)
         self.rows.pop(entity, None)
+
+    async def dropped(self, parts: object) -> None:
+        await asyncio.sleep(0)
+
+    async def take_up(self, row: EntityRow) -> None:
+        await self.put(row)
+
+    generation = 0
 
     async def set_meta(self, key: str, value: str) -> None:
         self.meta[key] = value
@@ -237,10 +246,10 @@ async def test_what_is_used_through_another_gateway_is_not_idle(
     assert here.find("orders") is None
 
 
-async def test_a_store_that_returns_is_not_asked_to_drop_what_others_may_be_making(
+async def test_a_store_that_returns_is_not_asked_to_set_aside_what_others_may_be_making(
     here: SharedNamespace, stores: list[Any]
 ) -> None:
-    here.store_returned(0, [99])
-    assert stores[0].all(Drop) == []
-    here.free_abandoned([[99], []])
-    assert [command.queue for command in stores[0].all(Drop)] == [99 * 4]
+    here.store_returned(0, [Held(99)])
+    assert stores[0].all(SetAside) == []
+    here.sort_out(0, [Held(99)])
+    assert [command.entities for command in stores[0].all(SetAside)] == [[99]]
