@@ -24,6 +24,7 @@ from twinbus.admin.hybrids import HybridRoutes, Relay
 from twinbus.admin.inside import Balance, InsideRoutes
 from twinbus.admin.jobs import JobRoutes
 from twinbus.admin.looking import EntityRoutes
+from twinbus.admin.orphans import OrphanRoutes
 from twinbus.entities import purging, redriving
 from twinbus.entities.namespace import Namespace
 from twinbus.entities.subscription import Subscription
@@ -51,7 +52,7 @@ class StoreControl(Protocol):
 
     @property
     def state_name(self) -> str:
-        """`up`, `full`, `down`, `failed` or `hanging`."""
+        """`up`, `full`, `down`, `failed`, `hanging` or `set-aside`."""
         ...
 
     @property
@@ -118,6 +119,14 @@ class Upkeep(Protocol):
         """What is known of the process: version, datacenter and the like."""
         ...
 
+    async def accept_store(self, number: int) -> None:
+        """Serve what lies in a store's place, as an operator wants."""
+        ...
+
+    async def replace_store(self, number: int) -> str:
+        """Serve an empty store in the place of one that is given up; where the old one went, if there was one."""
+        ...
+
     def connections(self) -> Sequence[Mapping[str, Any]]:
         """Who is connected."""
         ...
@@ -161,6 +170,8 @@ class Api:
             ("GET", "stores"): self._stores,
             ("POST", r"stores/(\d{1,4})/down"): self._take_down,
             ("POST", r"stores/(\d{1,4})/up"): self._bring_up,
+            ("POST", r"stores/(\d{1,4})/accept"): self._accept_store,
+            ("POST", r"stores/(\d{1,4})/replace"): self._replace_store,
             ("POST", "purge"): self._purge,
             ("POST", "redrive"): self._redrive,
             ("POST", "reset"): self._reset,
@@ -171,6 +182,7 @@ class Api:
             ("GET", "clients"): self._all_clients,
             ("PUT", _RECORD): self._put_client,
             ("DELETE", _RECORD): self._remove_client,
+            **OrphanRoutes(namespace, _instant).routes,
             **HybridRoutes(namespace, relay).routes,
             **DisturbingRoutes(upkeep.disturber, _instant).routes,
             **EntityRoutes(namespace, clock.now_ms, _instant).routes,
@@ -268,6 +280,24 @@ class Api:
         _done(asked.body)
         await control.bring_up()
         return self._one_store(control)
+
+    async def _accept_store(self, asked: Asked) -> Document:
+        control = self._control(asked)
+        _done(asked.body)
+        await self._upkeep.accept_store(control.number)
+        return self._one_store(control)
+
+    async def _replace_store(self, asked: Asked) -> Document:
+        control = self._control(asked)
+        confirmed = asked.body.pop("confirm", None)
+        _done(asked.body)
+        if confirmed != control.number:
+            raise BusError(
+                Fault.ARGUMENT,
+                f"Replacing a messaging store gives up what is in it: confirm it with its number, {control.number}.",
+            )
+        moved = await self._upkeep.replace_store(control.number)
+        return {**self._one_store(control), "moved_to": moved or None}
 
     # Messages
 

@@ -55,6 +55,7 @@ def make_app(
     metrics: Read,
     ready: Callable[[], bool],
     serves: Callable[[], bool] = lambda: True,
+    doubts: Callable[[], list[str]] = list,
     checks: Mapping[str, Check] | None = None,
     random_bytes: Callable[[int], bytes] = secrets.token_bytes,
     routes: Mapping[str, Handler] | None = None,
@@ -65,12 +66,13 @@ def make_app(
 ) -> web.Application:
     """The application for one port: probes, metrics, the Atom API of each namespace, and others' `routes`.
 
-    `serves` tells whether anything could be served, and `checks` what is wrong, one by one, for probes.
+    `serves` tells whether anything could be served, `doubts` what is set aside, and `checks` what is wrong, one by one,
+    for probes.
     `clock` is the one that tokens are made by; `counters` are where the messages of a namespace are counted.
     `relay` answers the requests that are for a hybrid connection and not for an entity, `site` serves pages to people.
     """
     app = web.Application(client_max_size=BODY_BYTES_MAX)
-    probes = Probes(MetricsPage(metrics), ready, serves, checks or {})
+    probes = Probes(MetricsPage(metrics), ready, serves, checks or {}, doubts)
     doors = {
         namespace: _Door(
             namespace, probes, ready, random_bytes, clock, counters(namespace), (upkeep or {}).get(namespace), relay

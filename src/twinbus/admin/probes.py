@@ -32,9 +32,15 @@ class Probes:
     """The answers of one process, the same at every namespace's door."""
 
     def __init__(
-        self, metrics: MetricsPage, ready: Callable[[], bool], serves: Callable[[], bool], checks: Mapping[str, Check]
+        self,
+        metrics: MetricsPage,
+        ready: Callable[[], bool],
+        serves: Callable[[], bool],
+        checks: Mapping[str, Check],
+        doubts: Callable[[], list[str]] = list,
     ) -> None:
-        """`ready` while clients may connect; `serves` while one of them could be served."""
+        """`ready` while clients may connect; `serves` while one of them could be served; `doubts` what is set aside."""
+        self._doubts = doubts
         self._metrics = metrics
         self._ready = ready
         self._serves = serves
@@ -67,8 +73,8 @@ class Probes:
         if not self._ready():
             return web.Response(status=503, text="The broker is starting or stopping.\n")
         if not self._serves():
-            return web.Response(status=503, text="No messaging store is available.\n")
-        return web.Response(text="ok\n")
+            return web.Response(status=503, text="\n".join(["No messaging store is available.", *self._doubts(), ""]))
+        return web.Response(text="\n".join(["ok", *self._doubts(), ""]))
 
     async def _health(self) -> web.Response:
         """As the official emulator, whose users wait for a 200 here."""

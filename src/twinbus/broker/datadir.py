@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 from twinbus.broker.schema import STORES_MAX
@@ -40,10 +41,14 @@ class DataDirectory:
         """The file of one messaging store."""
         return self.path / f"store-{index}.db"
 
-    def stores(self, wanted: int | None) -> int:
-        """How many stores there will be: what is there already, more if asked for, never fewer."""
-        # By the highest number: one in between may have been taken away because its disk was damaged.
-        present = max((index + 1 for index in range(STORES_MAX) if self.store(index).exists()), default=0)
+    def present(self) -> list[int]:
+        """The stores that have a file."""
+        return [index for index in range(STORES_MAX) if self.store(index).exists()]
+
+    def stores(self, wanted: int | None, known: Iterable[int] = ()) -> int:
+        """How many stores there will be: what is there already, or was, more if asked for, never fewer."""
+        # By the highest number: one may have been taken away because its disk was damaged.
+        present = max((index + 1 for index in (*self.present(), *known)), default=0)
         if present == 0:
             return wanted or STORES_DEFAULT
         if wanted is not None and wanted < present:

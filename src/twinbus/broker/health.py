@@ -12,6 +12,7 @@ from twinbus.admin.probes import Check, Finding
 from twinbus.broker.hosting import Hosted
 from twinbus.broker.loop_watch import LoopWatch
 from twinbus.broker.measuring import DISK_FREE_LIMIT_BYTES, Measures
+from twinbus.broker.opened import StoreState
 from twinbus.model.clock import Clock
 
 LAG_LIMIT_S = 1.0
@@ -48,9 +49,30 @@ class Health:
         """Whether one store at least takes commands."""
         return any(store.is_available for hosted in self._hosted for store in hosted.stores)
 
+    def doubts(self) -> list[str]:
+        """What is not served because nobody but an operator knows whether it may be, one sentence each."""
+        found = [
+            f"store {store.number} of '{hosted.settings.name}' is set aside: `twinbus store list` says why."
+            for hosted in self._hosted
+            for store in hosted.stores
+            if store.state is StoreState.SET_ASIDE
+        ]
+        for hosted in self._hosted:
+            quarantine = hosted.namespace.quarantine
+            if aside := len(quarantine.orphans()) + len(quarantine.unreadable):
+                found.append(
+                    f"{aside} entities of '{hosted.settings.name}' are set aside: `twinbus store orphans` lists them."
+                )
+        return found
+
     def checks(self) -> Mapping[str, Check]:
         """All checks by name; a certificate and a journal have one where they are used."""
-        found: dict[str, Check] = {"store": self._store, "disk": self._disk, "clock": self._check_clock}
+        found: dict[str, Check] = {
+            "store": self._store,
+            "catalog": self._catalog,
+            "disk": self._disk,
+            "clock": self._check_clock,
+        }
         if self.certificate_expires_s is not None:
             found["certs"] = self._certs
         if any(hosted.exporter is not None for hosted in self._hosted):
@@ -67,6 +89,10 @@ class Health:
         if not ill:
             return Finding(True, "All messaging stores are up.")
         return Finding(False, f"{'; '.join(text for _, text in ill)}.", min(since for since, _ in ill))
+
+    async def _catalog(self) -> Finding:
+        aside = [doubt for doubt in self.doubts() if "entities" in doubt]
+        return self._judged("catalog", " ".join(aside))
 
     async def _disk(self) -> Finding:
         for hosted, measures in zip(self._hosted, self._measures, strict=True):

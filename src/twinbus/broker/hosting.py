@@ -18,6 +18,7 @@ from twinbus import __version__
 from twinbus.broker.clock import MovableClock, SystemClock
 from twinbus.broker.declared import Policy, destinations_first
 from twinbus.broker.disturbing import NamespaceDisturber
+from twinbus.broker.opened import StoreState
 from twinbus.broker.opening import data_of
 from twinbus.broker.settings import ROOT_POLICY, NamespaceSettings
 from twinbus.broker.stores import StoreShell
@@ -27,6 +28,7 @@ from twinbus.model.errors import BusError, Fault
 from twinbus.model.logged import EventLog
 from twinbus.model.security import AuthorizationRule, Rights
 from twinbus.store.commands import Hints, Sweep, Weigh
+from twinbus.store.quarantine import Held
 
 if TYPE_CHECKING:
     from twinbus.broker.drilling import Drilling
@@ -87,6 +89,7 @@ class Hosted:
         self._opened.callback(self.namespace.flush_notes)
         await self._ensure_policies()
         await self._ensure_entities()
+        await self.data.note_stores()
         await self.data.started()
 
     def _make_exporter(self) -> Exporter:
@@ -134,7 +137,7 @@ class Hosted:
         if self._is_open:
             self.namespace.store_lost(number, error)
 
-    def store_returned(self, number: int, held: list[int]) -> None:
+    def store_returned(self, number: int, held: list[Held]) -> None:
         """A store takes commands again, and its messages are delivered."""
         if self._is_open:
             self.namespace.store_returned(number, held)
@@ -154,17 +157,17 @@ class Hosted:
         """What the settings declare and the namespace lacks; what is there is left as it is."""
         namespace = self.namespace
         for topic in self.settings.topics:
-            if namespace.find(topic.description.name) is None:
+            if not namespace.knows(topic.description.name):
                 await namespace.create_topic(topic.description)
         for description in destinations_first(self.settings.queues):
-            if namespace.find(description.name) is None:
+            if not namespace.knows(description.name):
                 await namespace.create_queue(description)
         for hybrid in self.settings.hybrid_connections:
             if namespace.hybrids.find(hybrid.name) is None:
                 await namespace.hybrids.create(hybrid)
         for topic in self.settings.topics:
             for subscription in topic.subscriptions:
-                if namespace.find(subscription.description.path) is None:
+                if not namespace.knows(subscription.description.path):
                     await namespace.create_subscription(subscription.description, subscription.rules)
 
     def _flush_notes(self) -> None:
@@ -177,6 +180,7 @@ class Hosted:
             await asyncio.sleep(IDLE_CHECK_S)
             try:
                 await self.namespace.delete_idle()
+                await self.data.note_stores()
             except Exception:
                 # A store that is down must not end the checks for good.
                 log.exception(
@@ -186,6 +190,29 @@ class Hosted:
                 )
 
     # What an operator can ask
+
+    async def accept_store(self, number: int) -> None:
+        """Serve what lies in a store's place, whatever the catalog knew of it."""
+        self._demand_down(number)
+        await self.data.accept(number)
+        await self._serve_again(number)
+
+    async def replace_store(self, number: int) -> str:
+        """Serve an empty store in the place of one that is given up; where the old one went, if there was one."""
+        self._demand_down(number)
+        moved = await self.data.replace(number)
+        await self._serve_again(number)
+        return moved
+
+    def _demand_down(self, number: int) -> None:
+        if self.stores[number].state is StoreState.UP:
+            raise BusError(
+                Fault.NOT_ALLOWED, f"Messaging store {number} is up. Take it down first: `twinbus store down {number}`."
+            )
+
+    async def _serve_again(self, number: int) -> None:
+        await self.stores[number].bring_up()
+        await self.data.note_stores()
 
     @property
     def controls(self) -> list[StoreShell]:

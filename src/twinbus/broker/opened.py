@@ -8,8 +8,9 @@ from __future__ import annotations
 from enum import Enum
 from typing import Protocol
 
-from twinbus.model.errors import BusError
+from twinbus.model.errors import BusError, Fault
 from twinbus.store.commands import Command, Hints
+from twinbus.store.quarantine import Held
 from twinbus.store.sums import Sums
 
 
@@ -20,6 +21,14 @@ class StoreState(Enum):
     DOWN = "down"  # An operator took it down.
     FAILED = "failed"  # Its disk failed, or it could not be opened.
     HANGING = "hanging"  # Its disk has not answered for too long.
+    SET_ASIDE = "set-aside"  # What lies in its place is not what was served: only an operator knows what to do.
+
+
+class SetAsideError(BusError):
+    """The store in this place must not be served."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(Fault.STORE_UNAVAILABLE, text, definite=True)
 
 
 STORE_STATES = (*(state.value for state in StoreState), "full")  # One that is up may be full.
@@ -53,7 +62,7 @@ class OpenStore(Protocol):
         """When the next Sweep will have something to do."""
         ...
 
-    def entities(self) -> list[int]:
+    def held(self) -> list[Held]:
         """The entities that it holds."""
         ...
 
@@ -85,6 +94,6 @@ class Audience(Protocol):
         """The store takes no more commands, and all its locks are gone."""
         ...
 
-    def store_returned(self, number: int, held: list[int]) -> None:
+    def store_returned(self, number: int, held: list[Held]) -> None:
         """The store takes commands again; these are the entities that it holds."""
         ...

@@ -9,20 +9,24 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 from uuid import UUID
 
 from twinbus.broker.addresses import DatabaseAddress
+from twinbus.broker.belonging import Belongings, StoreFiles, placed_on
 from twinbus.broker.clock import MovableClock, SystemClock
 from twinbus.broker.datadir import DataDirectory
 from twinbus.broker.opened import Audience
 from twinbus.broker.settings import NamespaceSettings
 from twinbus.broker.stores import CatalogShell, StoreShell
-from twinbus.entities.namespace import Namespace
+from twinbus.entities.namespace import CREATED_KEY, Namespace
 from twinbus.model.clock import Clock
+from twinbus.model.errors import BusError
 from twinbus.store.catalog import CatalogFile
+from twinbus.store.quarantine import Position
 from twinbus.store.sqlite import JOURNAL_RETENTION_MS, SqliteStore
 from twinbus.wire import view
 
@@ -69,6 +73,18 @@ class Data(Protocol):
         """What the settings declare has been made."""
         ...
 
+    async def note_stores(self) -> None:
+        """Have the catalog know how far the stores are."""
+        ...
+
+    async def accept(self, index: int) -> None:
+        """An operator says that the store in this place is the right one."""
+        ...
+
+    async def replace(self, index: int) -> str:
+        """An operator gives up a store, and an empty one is made in its place; where the old one went."""
+        ...
+
     async def close(self) -> None:
         """Finish commits and release everything."""
         ...
@@ -93,6 +109,11 @@ class EmbeddedData:
         self._settings = settings
         self._audience = audience
         self._directory = DataDirectory(settings.data_directory)
+        self._files = StoreFiles(self._directory)
+        self._belonging: Belongings | None = None
+        self._noted_commits: dict[int, int] = {}  # By store: how many there were when its position was noted.
+        self._expected: dict[int, dict[int, str]] = {}
+        self._namespace: Namespace | None = None
         self._catalog: CatalogShell | None = None
 
     @property
@@ -105,25 +126,81 @@ class EmbeddedData:
         return {}
 
     async def open(self) -> Namespace:
-        """Open the files and free what an interrupted creation or deletion left in them."""
+        """Open the files that belong together; what does not is left as it is, and said."""
+        self._files.check_catalog_is_there(self._settings.stores)
         file = CatalogFile(str(self._directory.catalog))
-        meta, rows = file.load()
+        try:
+            meta, rows = file.load()
+            self._belonging = belonging = Belongings(self._files, file, meta)
+            belonging.check_catalog()
+        except BaseException:
+            file.close()
+            raise
         self._catalog = catalog = CatalogShell(file)
-        for index in range(self._directory.stores(self._settings.stores)):
-            self.stores.append(StoreShell(index, partial(self._open_store, index), self.clock, self._audience))
+        self._expected = placed_on(rows)
+        for index in range(self._directory.stores(self._settings.stores, belonging.known)):
+            shell = StoreShell(index, partial(self._open_store, index), self.clock, self._audience)
+            shell.holds_still = True
+            self.stores.append(shell)
         await start_all(self.stores)
+        file.keep_ids_above(max((each.entity for store in self.stores for each in store.held), default=0))
         namespace = Namespace(self._settings.name, self.clock, self.stores, catalog, view, new_uuid)
-        namespace.load(meta, rows)
-        await namespace.keep_creation_date()
-        namespace.drop_orphans([store.held for store in self.stores])
+        namespace.load(meta, rows, file.dropping())
+        if CREATED_KEY not in meta:
+            await namespace.keep_creation_date()
+        for store in self.stores:
+            if store.is_available:
+                namespace.sort_out(store.number, store.held)
+            store.holds_still = False
+        self._namespace = namespace
         return namespace
 
     def _open_store(self, index: int) -> SqliteStore:
+        """Runs on a thread."""
+        assert self._belonging is not None
+        belongs = self._belonging.check_store(index)
         path = str(self._directory.store(index))
         # Whoever exports the journal trims it.
         kept_ms = None if self._settings.journal.export else JOURNAL_RETENTION_MS
         epoch, now_ms = os.urandom(8), self.clock.now_ms()
-        return SqliteStore(path, epoch=epoch, now_ms=now_ms, number=index, journal_retention_ms=kept_ms)
+        store = SqliteStore(
+            path, epoch=epoch, now_ms=now_ms, number=index, journal_retention_ms=kept_ms, belonging=belongs
+        )
+        try:
+            expected = self._expected.get(index, {}) if self._namespace is None else self._namespace.placed_on(index)
+            self._belonging.check_held(index, expected, store.entities())
+        except BaseException:
+            store.close()
+            raise
+        assert store.identity is not None
+        self._belonging.opened(store.identity)
+        return store
+
+    async def note_stores(self) -> None:
+        """Have the catalog know how far the stores are, so that an older copy of one is recognised."""
+        if self._catalog is None or self._belonging is None:
+            return
+        for store in self.stores:
+            if store.is_available and store.synced_commits != self._noted_commits.get(store.number):
+                answer = await store.call(Position(queue=0))
+                self._belonging.reached(store.number, answer.journal)
+                self._noted_commits[store.number] = store.synced_commits
+        if values := self._belonging.news():
+            await self._catalog.note(values)
+
+    async def accept(self, index: int) -> None:
+        """An operator says that the store in this place is the right one."""
+        assert self._belonging is not None
+        assert self._catalog is not None
+        await self._catalog.note(self._belonging.accept(index))
+
+    async def replace(self, index: int) -> str:
+        """An operator gives up a store: what lies there is moved away, and an empty one is made. Where it went."""
+        assert self._belonging is not None
+        assert self._catalog is not None
+        moved = self._files.move_away(index)
+        await self._catalog.note(self._belonging.replace(index))
+        return moved
 
     def open_journal(self, index: int) -> JournalSource:
         """The journal of a store, for reading beside its commits."""
@@ -136,6 +213,8 @@ class EmbeddedData:
 
     async def close(self) -> None:
         """Finish commits, then let another process have the directory."""
+        with suppress(BusError):
+            await self.note_stores()
         await asyncio.gather(*(store.close() for store in self.stores))
         if self._catalog is not None:
             self._catalog.close()

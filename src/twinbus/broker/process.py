@@ -168,6 +168,7 @@ class Broker:
             metrics=self.numbers,
             ready=lambda: self.is_ready,
             serves=self._health.serves,
+            doubts=self._health.doubts,
             checks=self._health.checks(),
             routes=routes,
             relay=self.relay,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TypeVar
@@ -19,6 +19,7 @@ from twinbus.model.errors import BusError, Fault
 from twinbus.model.logged import EventLog
 from twinbus.store.catalog import EntityRow
 from twinbus.store.postgres.catalog import CatalogDatabase, GatewayRow, Reading
+from twinbus.store.quarantine import Held
 
 _log = EventLog(__name__)
 
@@ -87,10 +88,18 @@ class SharedCatalog:
         self._note(reading)
         return {key: value for key, (value, _) in reading.meta.items()}, [row for row, _ in reading.rows]
 
-    async def unmade(self, held: list[list[int]]) -> list[list[int]]:
+    async def unmade(self, held: list[list[Held]]) -> list[list[Held]]:
         """Without what some gateway is just making, the entities that each store holds."""
-        making = await self._call(self._database.making, [entity for entities in held for entity in entities])
-        return [[entity for entity in entities if entity not in making] for entities in held]
+        making = await self._call(self._database.making, [each.entity for entities in held for each in entities])
+        return [[each for each in entities if each.entity not in making] for entities in held]
+
+    async def dropping(self) -> dict[int, int]:
+        """What was removed and is perhaps still in its store."""
+        return await self._call(self._database.dropping)
+
+    async def keep_ids_above(self, number: int) -> None:
+        """Give out no number up to this one."""
+        await self._call(self._database.keep_ids_above, number)
 
     async def started(self) -> None:
         """Let the next gateway start."""
@@ -127,9 +136,23 @@ class SharedCatalog:
         seen = self._entities.setdefault(row.id, _Seen(0))
         await self._change(seen, partial(self._database.put, row))
 
-    async def remove(self, entity: int) -> None:
-        """Forget an entity."""
-        change = await self._call(self._database.remove, entity)
+    @property
+    def generation(self) -> int:
+        """How many changes there were, as far as this gateway knows."""
+        return max(self._known, self._own)
+
+    async def take_up(self, row: EntityRow) -> None:
+        """Store the row of an entity that stores hold and the catalog has not."""
+        seen = self._entities.setdefault(row.id, _Seen(0))
+        await self._change(seen, partial(self._database.put, row, is_taken_up=True))
+
+    async def dropped(self, parts: Iterable[int]) -> None:
+        """The stores have dropped these."""
+        await self._call(self._database.dropped, list(parts))
+
+    async def remove(self, entity: int, parts: Mapping[int, int] | None = None) -> None:
+        """Forget an entity, and remember that its stores are to drop it."""
+        change = await self._call(self._database.remove, entity, parts)
         self._own = max(self._own, change)
         self._entities.pop(entity, None)
 

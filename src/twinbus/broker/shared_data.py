@@ -10,13 +10,15 @@ import os
 import socket
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
 from twinbus.broker.addresses import DatabaseAddress
+from twinbus.broker.belonging import placed_on
 from twinbus.broker.clock import DatabaseClock, MovableClock
 from twinbus.broker.listening import Heard, Listening
-from twinbus.broker.opened import Audience
+from twinbus.broker.opened import Audience, SetAsideError
 from twinbus.broker.opening import new_uuid, start_all
 from twinbus.broker.settings import NamespaceSettings, SettingsError
 from twinbus.broker.shared_catalog import SharedCatalog
@@ -26,14 +28,26 @@ from twinbus.entities.shared import SharedNamespace
 from twinbus.model.clock import Clock
 from twinbus.model.errors import BusError, Fault
 from twinbus.sql.postgres import NotDurableError, connect
-from twinbus.store.postgres.catalog import CatalogDatabase, identity_of, schema_of
+from twinbus.store.identity import (
+    NAMESPACE_KEY,
+    STORE_KEY,
+    Belonging,
+    KnownStore,
+    Place,
+    StoreIdentity,
+    judge_catalog,
+    judge_missing,
+    judge_store,
+    known_stores,
+)
+from twinbus.store.postgres import identity
+from twinbus.store.postgres.catalog import CatalogDatabase, schema_of
 from twinbus.store.postgres.journal import PostgresJournal
 from twinbus.store.postgres.store import JOURNAL_RETENTION_MS, PostgresStore
 from twinbus.store.postgres.waking import hints_of
 from twinbus.wire import view
 
 START_TRIES = 12  # Each waits for five seconds while other gateways start.
-STORE_KEY = "store-{}"  # Under this, the catalog keeps which store is which.
 
 
 class SharedData:
@@ -56,7 +70,11 @@ class SharedData:
         self.stores: list[SharedStoreShell] = []
         self._opened = AsyncExitStack()
         self._is_open = False
-        self._identities: dict[int, str] = {}  # Of the stores, as far as they are known.
+        self._namespace_id = ""
+        self._known: dict[int, KnownStore] = {}  # The stores, as far as the catalog knows them.
+        self._noted: dict[int, KnownStore] = {}
+        self._expected: dict[int, dict[int, str]] = {}
+        self._namespace: SharedNamespace | None = None
 
     @property
     def label(self) -> str:
@@ -73,22 +91,35 @@ class SharedData:
     async def open(self) -> SharedNamespace:
         """Join the other gateways and open the stores; one whose database is out of reach is tried again later."""
         self._catalog = catalog = await self._open_catalog()
-        meta, _ = await catalog.load()
+        meta, rows = await catalog.load()
         self._check_stores(meta)
+        if not self._namespace_id:
+            self._namespace_id = os.urandom(16).hex()
+            await catalog.set_meta(NAMESPACE_KEY, self._namespace_id)
+        await self._check_catalog()
+        self._expected = placed_on(rows)
         for index in range(len(self._addresses)):
             opening = partial(self._open_store, index)
-            self.stores.append(SharedStoreShell(index, opening, self.clock, self._audience))
+            shell = SharedStoreShell(index, opening, self.clock, self._audience)
+            shell.holds_still = True
+            self.stores.append(shell)
         self._opened.push_async_callback(self._close_stores)
         await start_all(self.stores)
+        await catalog.keep_ids_above(max((each.entity for store in self.stores for each in store.held), default=0))
         # In this order: what a store held before, and nobody was making then, must be in the catalog now.
         held = await catalog.unmade([store.held for store in self.stores])
+        being_deleted = await catalog.dropping()
         meta, rows = await catalog.load()
         namespace = SharedNamespace(self._settings.name, self.clock, self.stores, catalog, view, new_uuid)
-        namespace.load(meta, rows)
-        await self._keep_identities(meta)
+        namespace.load(meta, rows, being_deleted)
         if CREATED_KEY not in meta:
             await namespace.keep_creation_date()
-        namespace.free_abandoned(held)
+        for store, entities in zip(self.stores, held, strict=True):
+            if store.is_available:
+                namespace.sort_out(store.number, entities)
+            store.holds_still = False
+        self._namespace = namespace
+        await self.note_stores()
         catalog.begin(namespace.take_over)
         self._listen()
         self._is_open = True
@@ -107,20 +138,53 @@ class SharedData:
         return catalog
 
     def _check_stores(self, meta: dict[str, str]) -> None:
-        prefix = STORE_KEY.format("")
-        self._identities = {int(key.removeprefix(prefix)): meta[key] for key in meta if key.startswith(prefix)}
-        known = max(self._identities, default=-1) + 1
+        self._known = known_stores(meta)
+        self._noted = dict(self._known)
+        self._namespace_id = meta.get(NAMESPACE_KEY, "")
+        known = max(self._known, default=-1) + 1
         if known > len(self._addresses):
             raise SettingsError(
                 f"The namespace '{self._settings.name}' has {known} messaging stores; there cannot be"
                 f" {len(self._addresses)} now. Give all their addresses, in the same order."
             )
 
+    async def _check_catalog(self) -> None:
+        """Refuse a catalog that does not fit the stores; those that cannot be reached are judged when they can."""
+        found = await asyncio.gather(*(asyncio.to_thread(self._look, index) for index in range(len(self._addresses))))
+        problem = judge_catalog(self._namespace_id, self._catalog.generation, [each for each in found if each])
+        if problem is not None:
+            raise SettingsError(
+                f"{problem} Give the right addresses, or put the right databases back; or say that this catalog is the"
+                " right one: `twinbus catalog accept`. Nothing was changed."
+            )
+
+    def _look(self, index: int) -> StoreIdentity | None:
+        try:
+            with connect(self._addresses[index].uri) as connection:
+                return identity.read(connection, self._schema(index))
+        except BusError:
+            return None
+
+    def _place(self, index: int) -> Place:
+        return Place(index, f"The schema {self._schema(index)} at {self._addresses[index].label}")
+
+    def _check_store(self, index: int) -> Belonging:
+        """Whether the store in this place may be opened; SetAsideError if not, and nothing was changed."""
+        with connect(self._addresses[index].uri) as connection:
+            is_there = identity.is_there(connection, self._schema(index))
+            found = identity.read(connection, self._schema(index))
+        known = self._known.get(index)
+        if found is not None or not (known is not None and known.is_new):
+            doubt = judge_store(self._place(index), self._namespace_id, known, found, is_there=is_there)
+            if doubt is not None:
+                raise SetAsideError(doubt.text)
+        return Belonging(self._namespace_id, known.store if known is not None else os.urandom(16).hex())
+
     def _open_store(self, index: int) -> PostgresStore:
         """Runs on a thread of the store."""
-        address = self._addresses[index]
-        schema = self._schema(index)
+        address, schema = self._addresses[index], self._schema(index)
         try:
+            belonging = self._check_store(index)
             store = PostgresStore(
                 address.uri,
                 schema,
@@ -135,28 +199,64 @@ class SharedData:
             # Not one that may come back by itself: nothing is begun with it.
             raise BusError(Fault.NOT_ALLOWED, f"The database {address.label}: {error.text}") from error
         try:
-            with connect(address.uri, schema) as connection:
-                identity = identity_of(connection, os.urandom(16).hex())
-            known = self._identities.setdefault(index, identity)
-            if known != identity:
-                raise BusError(
-                    Fault.NOT_ALLOWED,
-                    f"At {address.label} is not messaging store {index} of the namespace: give the addresses of the"
-                    " stores in the order in which they were made.",
-                )
+            with connect(address.uri) as connection:
+                found = identity.claim(connection, schema, belonging, index)
+            self._check_held(index, store)
         except BaseException:
             store.close()
             raise
+        known = self._known.get(index)
+        self._known[index] = KnownStore(found.store, found.openings, 0, known is not None and known.is_incomplete)
         return store
+
+    def _check_held(self, index: int, store: PostgresStore) -> None:
+        """Whether a store holds what the catalog has on it."""
+        known = self._known.get(index)
+        if known is None or known.is_incomplete:
+            return
+        expected = self._expected.get(index, {}) if self._namespace is None else self._namespace.placed_on(index)
+        held = set(store.entities())
+        doubt = judge_missing(self._place(index), [path for number, path in expected.items() if number not in held])
+        if doubt is not None:
+            raise SetAsideError(doubt.text)
+
+    async def note_stores(self) -> None:
+        """Have the catalog know which stores there are, and how often they were opened."""
+        for index, known in list(self._known.items()):
+            complete = known._replace(is_incomplete=False) if self.stores[index].is_available else known
+            if self._noted.get(index) != complete:
+                await self._catalog.set_meta(STORE_KEY.format(index), complete.to_text())
+                self._known[index] = self._noted[index] = complete
+
+    async def accept(self, index: int) -> None:
+        """An operator says that the store in this place is the right one."""
+        found = await asyncio.to_thread(self._look, index)
+        if found is None or found.namespace not in ("", self._namespace_id) or found.number not in (-1, index):
+            raise BusError(Fault.NOT_ALLOWED, f"Messaging store {index} cannot be accepted: it is not of this place.")
+        await self._say(index, KnownStore(found.store, found.openings, 0, is_incomplete=True))
+
+    async def replace(self, index: int) -> str:
+        """An operator gives up a store: its schema is renamed, and an empty one is made. What it is called now."""
+        moved = await asyncio.to_thread(self._move_away, index)
+        await self._say(index, KnownStore(os.urandom(16).hex(), is_incomplete=True))
+        return moved
+
+    async def _say(self, index: int, known: KnownStore) -> None:
+        await self._catalog.set_meta(STORE_KEY.format(index), known.to_text())
+        self._known[index] = self._noted[index] = known
+
+    def _move_away(self, index: int) -> str:
+        schema = self._schema(index)
+        with connect(self._addresses[index].uri) as connection:
+            if not identity.is_there(connection, schema):
+                return ""
+            moved = f"{schema}_replaced_{datetime.now(UTC):%Y%m%d%H%M%S}"
+            identity.rename(connection, schema, moved)
+            return moved
 
     def open_journal(self, index: int) -> PostgresJournal:
         """The journal of a store, for reading beside the commits of all gateways."""
         return PostgresJournal(self._addresses[index].uri, self._schema(index))
-
-    async def _keep_identities(self, meta: dict[str, str]) -> None:
-        for index, identity in self._identities.items():
-            if STORE_KEY.format(index) not in meta:
-                await self._catalog.set_meta(STORE_KEY.format(index), identity)
 
     def _clock_offset_ms(self) -> int:
         return self.clock.offset_ms if isinstance(self.clock, MovableClock) else 0

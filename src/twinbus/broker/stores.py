@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from twinbus.broker.opened import Audience, OpenStore, StoreState
+from twinbus.broker.opened import Audience, OpenStore, SetAsideError, StoreState
 from twinbus.broker.threads import on_thread
 from twinbus.broker.timing import CommitTimes, TimedStore
 from twinbus.model.clock import Clock
@@ -22,6 +22,7 @@ from twinbus.sql.group import GroupCommit
 from twinbus.store.answering import GROWING, full
 from twinbus.store.catalog import CatalogFile, EntityRow
 from twinbus.store.commands import Acquire, Command, Hints, Publish, Record, Send, Sweep
+from twinbus.store.quarantine import Held
 from twinbus.store.sums import Sums
 
 _log = EventLog(__name__)
@@ -30,6 +31,7 @@ SWEEP_INTERVAL_S = 0.1
 STALL_S = 10.0  # A commit that takes longer makes its store hang.
 CLOSE_S = 3.0  # So long a stop waits for a disk.
 C = TypeVar("C", bound=Command)
+T = TypeVar("T")
 
 
 class StoreShell:
@@ -50,7 +52,8 @@ class StoreShell:
         self.state = StoreState.DOWN
         self.reason = "It was not opened yet."
         self.since_ms = clock.now_ms()
-        self.held: list[int] = []  # The entities that it held when it was opened.
+        self.held: list[Held] = []  # The entities that it held when it was opened.
+        self.holds_still = False  # Nothing becomes due yet, because it is not known what may be touched.
         self.opened_count = 0
         self.commit_times = CommitTimes()
         self.sums = Sums()  # Over openings, so that no counter ever falls.
@@ -217,12 +220,13 @@ class StoreShell:
             store = await on_thread(self._open_store, f"store-{self.number}-open")
         except Exception as problem:
             error = problem if isinstance(problem, BusError) else _unreadable(problem)
-            self._become(StoreState.FAILED, error.text)
+            is_doubtful = isinstance(error, SetAsideError)
+            self._become(StoreState.SET_ASIDE if is_doubtful else StoreState.FAILED, error.text)
             raise error from None
         self._store = store
         store.sums = self.sums
         self.opened_count += 1
-        self.held = store.entities()
+        self.held = store.held()
         self._sweeping = False
         self._stalled = (0, 0.0)
         self._closed = closed = self._loop.create_future()
@@ -319,7 +323,7 @@ class StoreShell:
         if self._is_up and self._store is not None:
             self._look_for_failure()
             due = self._store.due_at_ms()
-            if not self._sweeping and due is not None and due <= self._clock.now_ms():
+            if not (self._sweeping or self.holds_still) and due is not None and due <= self._clock.now_ms():
                 self._sweep()
             elif self._store.is_full:
                 self.submit(Record(queue=0, notes=[]))  # With each commit it looks whether there is room again.
@@ -373,23 +377,45 @@ class CatalogShell:
 
     def __init__(self, file: CatalogFile) -> None:
         self._file = file
+        self.generation = file.generation
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="catalog")
 
     async def take_ids(self, count: int) -> int:
         """Numbers for new entities."""
-        return await asyncio.get_running_loop().run_in_executor(self._executor, self._file.take_ids, count)
+        return await self._run(self._file.take_ids, count)
 
     async def put(self, row: EntityRow) -> None:
         """Store or replace an entity's row."""
-        await asyncio.get_running_loop().run_in_executor(self._executor, self._file.put, row)
+        await self._run(self._file.put, row)
 
-    async def remove(self, entity: int) -> None:
-        """Forget an entity."""
-        await asyncio.get_running_loop().run_in_executor(self._executor, self._file.remove, entity)
+    async def take_up(self, row: EntityRow) -> None:
+        """Store the row of an entity that stores hold and the catalog has not."""
+        await self._run(self._file.put, row)
+
+    async def remove(self, entity: int, parts: Mapping[int, int] | None = None) -> None:
+        """Forget an entity, and remember that its stores are to drop it."""
+        await self._run(self._file.remove, entity, parts)
+
+    async def dropped(self, parts: Iterable[int]) -> None:
+        """The stores have dropped these."""
+        await self._run(self._file.dropped, list(parts))
 
     async def set_meta(self, key: str, value: str) -> None:
         """Store a value of the namespace itself."""
-        await asyncio.get_running_loop().run_in_executor(self._executor, self._file.set_meta, key, value)
+        await self._run(self._file.set_meta, key, value)
+
+    async def note(self, values: Mapping[str, str]) -> None:
+        """Keep what is known of the stores, which is no change of the namespace."""
+        await self._run(self._file.note, values)
+
+    async def _run(self, operation: Callable[..., T], *values: object) -> T:
+        def run() -> T:
+            try:
+                return operation(*values)
+            finally:
+                self.generation = self._file.known_generation
+
+        return await asyncio.get_running_loop().run_in_executor(self._executor, run)
 
     def close(self) -> None:
         """Finish and release the file."""

@@ -204,10 +204,13 @@ class Administration:
 
     # Asking
 
-    async def ask_json(self, method: str, path: str, document: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    async def ask_json(
+        self, method: str, path: str, document: Mapping[str, Any] | None = None, query: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
         """What Twinbus' own JSON API answers; on other namespaces an AtomError, mostly of status 404."""
         body = None if document is None else json.dumps(document).encode()
-        answer = await self._send(method, path, body=body, headers={"Content-Type": "application/json"})
+        asked = "".join(f"&{name}={quote(str(value), safe='')}" for name, value in (query or {}).items())
+        answer = await self._send(method, path, asked, body=body, headers={"Content-Type": "application/json"})
         try:
             found = json.loads(answer.body)
         except ValueError as problem:

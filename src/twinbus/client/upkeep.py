@@ -11,6 +11,7 @@ from twinbus.client.atom import Administration, AtomError
 from twinbus.model.duration import format_duration
 
 _PREFIX = "$api"
+PAGE = 250
 
 
 async def is_offered(administration: Administration) -> bool:
@@ -84,6 +85,43 @@ async def take_down(administration: Administration, number: int, reason: str | N
 async def bring_up(administration: Administration, number: int) -> dict[str, Any]:
     """Have a store opened again; the store as it is then."""
     return await administration.ask_json("POST", f"{_PREFIX}/stores/{number}/up", {})
+
+
+async def accept_store(administration: Administration, number: int) -> dict[str, Any]:
+    """Have what lies in a store's place served, whatever the catalog knew of it; the store as it is then."""
+    return await administration.ask_json("POST", f"{_PREFIX}/stores/{number}/accept", {})
+
+
+async def replace_store(administration: Administration, number: int) -> dict[str, Any]:
+    """Have an empty store made in the place of one that is given up; the store as it is then."""
+    return await administration.ask_json("POST", f"{_PREFIX}/stores/{number}/replace", {"confirm": number})
+
+
+async def orphans(administration: Administration) -> dict[str, Any]:
+    """The `orphans` that are set aside because the catalog does not know them, and rows that are `unreadable`."""
+    return await administration.ask_json("GET", f"{_PREFIX}/orphans")
+
+
+async def orphan_messages(
+    administration: Administration, number: int, part: int, sub_queue: str, start: int
+) -> dict[str, Any]:
+    """A page of an orphan's messages, and where the `next` one begins."""
+    query = {"part": part, "sub_queue": sub_queue, "from": start, "top": PAGE}
+    return await administration.ask_json("GET", f"{_PREFIX}/orphans/{number}/messages", query=query)
+
+
+async def adopt(
+    administration: Administration, number: int, *, name: str | None = None, forward_to: str | None = None
+) -> str:
+    """Have an orphan made an entity of the namespace again; its name."""
+    body = {"as": name, "forward_to": forward_to}
+    given = {key: value for key, value in body.items() if value is not None}
+    return str((await administration.ask_json("POST", f"{_PREFIX}/orphans/{number}/adopt", given))["name"])
+
+
+async def drop_orphan(administration: Administration, number: int, confirmed: str) -> dict[str, Any]:
+    """Give up an orphan with all its messages."""
+    return await administration.ask_json("POST", f"{_PREFIX}/orphans/{number}/drop", {"confirm": confirmed})
 
 
 async def purge(administration: Administration, entity: str, sub_queue: str = "main") -> int:

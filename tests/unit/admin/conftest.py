@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,7 +19,8 @@ from twinbus.entities.namespace import Namespace
 from twinbus.model.errors import BusError
 from twinbus.model.message import Counts
 from twinbus.model.security import AuthorizationRule, Rights
-from twinbus.store.commands import Command, Count, Record
+from twinbus.store.commands import Command, Count, Introduce, Record
+from twinbus.store.quarantine import Witness
 from twinbus.wire import sas, view
 from twinbus.wire.markup import ATOM, INSTANCE, SERVICE_BUS
 
@@ -51,7 +52,8 @@ class MemoryStore:
         self.error: BusError | None = None
 
     def submit(self, command: Command) -> None:
-        self.commands.append(command)
+        if not isinstance(command, Introduce | Witness):  # What it is to remember, which nobody waits for.
+            self.commands.append(command)
         if isinstance(command, Count):
             command.result = self.counts.get(command.queue, Counts())
 
@@ -77,8 +79,16 @@ class MemoryCatalog:
     async def put(self, row: Any) -> None:
         self.rows[row.id] = row
 
-    async def remove(self, entity: int) -> None:
+    async def remove(self, entity: int, parts: Mapping[int, int] | None = None) -> None:
         del self.rows[entity]
+
+    async def dropped(self, parts: Iterable[int]) -> None:
+        """Nobody asks for it here."""
+
+    async def take_up(self, row: Any) -> None:
+        await self.put(row)
+
+    generation = 0
 
     async def set_meta(self, key: str, value: str) -> None:
         self.meta[key] = value

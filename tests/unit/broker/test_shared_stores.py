@@ -15,6 +15,7 @@ from twinbus.broker.shared_stores import SharedStoreShell
 from twinbus.model.errors import BusError, Fault
 from twinbus.store.commands import Command, DropLocks, Hints, Record, ReleaseSession
 from twinbus.store.postgres.store import PostgresStore
+from twinbus.store.quarantine import Held
 
 
 class FakeStore:
@@ -41,7 +42,7 @@ class FakeStore:
     def due_at_ms(self) -> int | None:
         return None
 
-    def entities(self) -> list[int]:
+    def held(self) -> list[Held]:
         return []
 
     def checkpoint_due(self) -> bool:

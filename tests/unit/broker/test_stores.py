@@ -13,6 +13,7 @@ from twinbus.broker import stores
 from twinbus.broker.stores import StoreShell, StoreState
 from twinbus.model.errors import BusError, Fault
 from twinbus.store.commands import Command, Complete, Count, Hints
+from twinbus.store.quarantine import Held
 
 STALL_S = 0.05
 
@@ -52,8 +53,8 @@ class FakeStore:
     def due_at_ms(self) -> int | None:
         return None
 
-    def entities(self) -> list[int]:
-        return [1, 2]
+    def held(self) -> list[Held]:
+        return [Held(1), Held(2)]
 
     def checkpoint_due(self) -> bool:
         return False
@@ -89,8 +90,8 @@ class World:
     def store_lost(self, number: int, error: BusError) -> None:
         self._note(f"lost {number}: {error.fault.value}")
 
-    def store_returned(self, number: int, held: list[int]) -> None:
-        self._note(f"returned {number} with {held}")
+    def store_returned(self, number: int, held: list[Held]) -> None:
+        self._note(f"returned {number} with {[each.entity for each in held]}")
 
     def _note(self, what: str) -> None:
         self.told.append(what)
@@ -134,7 +135,7 @@ class TestUp:
         assert shell.is_available
         await shell.call(count())
         assert world.told == ["hinted"]
-        assert shell.held == [1, 2]
+        assert [each.entity for each in shell.held] == [1, 2]
 
     async def test_bringing_up_what_is_up_changes_nothing(self, shell: StoreShell, world: World) -> None:
         await shell.bring_up()
