@@ -525,13 +525,18 @@ def test_a_database_that_is_not_there_is_told_without_its_password(tmp_path: Pat
     assert SECRET not in broker.log + broker.output
 
 
-def test_stores_in_another_order_are_refused(postgres: PostgresServer, tmp_path: Path) -> None:
+def test_stores_in_another_order_are_set_aside_and_fewer_are_refused(postgres: PostgresServer, tmp_path: Path) -> None:
     one, other = new_database(postgres), new_database(postgres)
     with BrokerProcess(tmp_path / "a", options=("--store", one, "--store", other)) as broker:
         assert broker.stop() == 0
-    swapped = BrokerProcess(tmp_path / "b", options=("--store", one, "--store", one))
-    with pytest.raises(AssertionError, match="is not messaging store 1"):
-        swapped.start()
+    with BrokerProcess(tmp_path / "b", options=("--store", one, "--store", one)) as twice:
+        _, text = twice.request("GET", "/$api/stores")
+        first, second = json.loads(text)["stores"]
+        assert (first["state"], second["state"]) == ("up", "set-aside")
+        assert "is missing" in second["reason"]
+    with BrokerProcess(tmp_path / "a", options=("--store", one, "--store", other)) as again:
+        _, text = again.request("GET", "/$api/stores")
+        assert [store["state"] for store in json.loads(text)["stores"]] == ["up", "up"]
     fewer = BrokerProcess(tmp_path / "c", options=("--store", one))
     with pytest.raises(AssertionError, match="has 2 messaging stores"):
         fewer.start()

@@ -344,12 +344,15 @@ def test_a_damaged_store_does_not_keep_the_others_from_serving(tmp_path: Path) -
                 assert [str(message) for message in receiver.receive_messages(max_wait_time=30)] == ["kept"]
 
 
-def test_a_store_whose_file_is_gone_for_good_comes_back_empty(tmp_path: Path) -> None:
+def test_a_store_whose_file_is_gone_for_good_comes_back_empty_when_an_operator_says_so(tmp_path: Path) -> None:
     with FaultyBroker(tmp_path, namespace="faults", config=CONFIG, options=("--stores", "2")) as broker:
         broker.down(STORE)
         for path in broker.data.glob(f"store-{STORE}.db*"):
             path.unlink()
-        broker.up(STORE)
+        status, text = broker.request("POST", f"/$api/stores/{STORE}/up", "{}")
+        assert status == 503
+        assert f"store-{STORE}.db is missing" in text
+        broker.api("POST", f"stores/{STORE}/replace", {"confirm": STORE})
         with (
             ServiceBusClient.from_connection_string(broker.connection_string(), retry_total=0) as client,
             client.get_queue_sender("plain") as sender,
@@ -361,4 +364,5 @@ def test_a_store_whose_file_is_gone_for_good_comes_back_empty(tmp_path: Path) ->
         for path in broker.data.glob("store-0.db*"):
             path.unlink()
         broker.start()
+        broker.api("POST", "stores/0/replace", {"confirm": 0})
         assert (broker.count("plain"), broker.count("elsewhere")) == (1, 0)

@@ -14,6 +14,7 @@ from twinbus.cli.bench_ledger import bench_ledger
 from twinbus.cli.bench_outbox import bench_outbox
 from twinbus.cli.bench_source import bench_source
 from twinbus.cli.bench_syphon import bench_syphon
+from twinbus.cli.catalog import catalog
 from twinbus.cli.certs import certs
 from twinbus.cli.config import check_config
 from twinbus.cli.dlq import dlq
@@ -50,6 +51,7 @@ app.add_typer(entity, name="entity")
 app.add_typer(keys, name="keys")
 app.command("status")(status)
 app.add_typer(store, name="store")
+app.add_typer(catalog, name="catalog")
 app.command("purge")(purge)
 app.command("reset")(reset)
 app.add_typer(clock, name="clock")

@@ -1,0 +1,337 @@
+"""What happens to the files of a namespace: lost, older, swapped, foreign. Accepted messages stay, whatever is done.
+
+The judge is a send log: what the official client was told is accepted. Each test ends with the right files, or with an
+operator's word, and finds every message once.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import apsw
+import pytest
+from azure.servicebus import ServiceBusClient, ServiceBusMessage
+
+from support.broker import BrokerProcess
+
+QUEUES = [f"queue-{number}" for number in range(4)]  # One on each store.
+MESSAGES = 25
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
+    process = BrokerProcess(tmp_path / "broker", options=("--no-console",))
+    yield process
+    process.kill()
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, list[str]]]:
+    """The directory of a namespace with messages, which was stopped; what was accepted, by queue."""
+    with BrokerProcess(tmp_path_factory.mktemp("prepared"), options=("--no-console",)) as broker:
+        for queue in QUEUES:
+            broker.create_queue(queue)
+        log = send(broker, QUEUES, "first")
+        assert broker.stop() == 0
+    return broker.data, log
+
+
+@pytest.fixture
+def sent(broker: BrokerProcess, prepared: tuple[Path, dict[str, list[str]]]) -> dict[str, list[str]]:
+    """What was accepted in a namespace whose files the broker has, though it is not started."""
+    directory, log = prepared
+    shutil.copytree(directory, broker.data)
+    return dict(log)
+
+
+def send(broker: BrokerProcess, queues: list[str], mark: str) -> dict[str, list[str]]:
+    log: dict[str, list[str]] = {}
+    with ServiceBusClient.from_connection_string(broker.connection_string()) as client:
+        for queue in queues:
+            ids = [f"{queue}-{mark}-{number}" for number in range(MESSAGES)]
+            with client.get_queue_sender(queue) as sender:
+                sender.send_messages([ServiceBusMessage(b"x", message_id=each) for each in ids])
+            log[queue] = ids
+    return log
+
+
+def is_all_there(broker: BrokerProcess, log: dict[str, list[str]]) -> None:
+    """Each message is in its queue once; the queues are empty then."""
+    with ServiceBusClient.from_connection_string(broker.connection_string()) as client:
+        for queue, ids in log.items():
+            found: list[str] = []
+            with client.get_queue_receiver(queue, receive_mode="receiveanddelete") as receiver:
+                while len(found) < len(ids):
+                    messages = receiver.receive_messages(len(ids), max_wait_time=10)
+                    assert messages, f"{queue}: only {len(found)} of {len(ids)} are there"
+                    found += [str(message.message_id) for message in messages]
+                assert not receiver.peek_messages(1)
+            assert sorted(found) == sorted(ids)
+
+
+def refusal(broker: BrokerProcess) -> str:
+    """Why it does not start."""
+    with pytest.raises(AssertionError):
+        broker.start()
+    broker.process = None
+    said = broker.log
+    assert "Traceback" not in said
+    return said
+
+
+def contents(broker: BrokerProcess) -> dict[str, bytes]:
+    """The databases, byte for byte."""
+    return {path.name: path.read_bytes() for path in sorted(broker.data.glob("*.db"))}
+
+
+def states(broker: BrokerProcess) -> list[str]:
+    return [store["state"] for store in stores(broker)]
+
+
+def stores(broker: BrokerProcess) -> list[dict[str, str]]:
+    status, text = broker.request("GET", "/$api/stores")
+    assert status == 200
+    found: list[dict[str, str]] = json.loads(text)["stores"]
+    return found
+
+
+def ask(broker: BrokerProcess, method: str, path: str, body: object = None) -> dict[str, object]:
+    status, text = broker.request(method, f"/$api/{path}", None if body is None else json.dumps(body))
+    assert status == 200, text
+    found: dict[str, object] = json.loads(text)
+    return found
+
+
+def orphans(broker: BrokerProcess) -> dict[str, int]:
+    """What is set aside, by name: its number."""
+    found = ask(broker, "GET", "orphans")["orphans"]
+    assert isinstance(found, list)
+    return {each["name"]: each["number"] for each in found}
+
+
+def twinbus(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "twinbus", *words], capture_output=True, text=True, timeout=60)
+
+
+# The catalog
+
+
+def test_a_lost_catalog_loses_no_message(broker: BrokerProcess, sent: dict[str, list[str]], tmp_path: Path) -> None:
+    shutil.move(broker.data / "catalog.db", tmp_path / "catalog.db")
+    before = contents(broker)
+    said = refusal(broker)
+    assert "catalog.db is missing" in said
+    assert "twinbus catalog rebuild" in said
+    assert contents(broker) == before
+    shutil.move(tmp_path / "catalog.db", broker.data / "catalog.db")
+    is_all_there(broker.start(), sent)
+
+
+def test_a_lost_catalog_is_made_anew_from_what_the_stores_remember(
+    broker: BrokerProcess, sent: dict[str, list[str]]
+) -> None:
+    (broker.data / "catalog.db").unlink()
+    made = twinbus("catalog", "rebuild", str(broker.data), "--yes")
+    assert made.returncode == 0, made.stderr
+    broker.start()
+    assert orphans(broker) == {}
+    is_all_there(broker, sent)
+
+
+def test_an_older_catalog_is_refused_and_loses_no_message(
+    broker: BrokerProcess, sent: dict[str, list[str]], tmp_path: Path
+) -> None:
+    shutil.copy(broker.data / "catalog.db", tmp_path / "older.db")
+    broker.start()
+    broker.create_queue("later")
+    sent |= send(broker, ["later"], "second")
+    broker.stop()
+    shutil.copy(broker.data / "catalog.db", tmp_path / "right.db")
+    shutil.copy(tmp_path / "older.db", broker.data / "catalog.db")
+    before = contents(broker)
+    said = refusal(broker)
+    assert "The catalog is older than its stores" in said
+    assert "twinbus catalog accept" in said
+    assert contents(broker) == before
+    shutil.copy(tmp_path / "right.db", broker.data / "catalog.db")
+    is_all_there(broker.start(), sent)
+
+
+def test_an_older_catalog_can_be_accepted_and_what_it_does_not_know_is_adopted(
+    broker: BrokerProcess, sent: dict[str, list[str]], tmp_path: Path
+) -> None:
+    shutil.copy(broker.data / "catalog.db", tmp_path / "older.db")
+    broker.start()
+    broker.create_queue("later")
+    sent |= send(broker, ["later"], "second")
+    broker.stop()
+    shutil.copy(tmp_path / "older.db", broker.data / "catalog.db")
+    assert twinbus("catalog", "accept", str(broker.data), "--yes").returncode == 0
+    broker.start()
+    number = orphans(broker)["later"]
+    broker.create_queue("newest")  # It gets no number that a store knows already.
+    assert ask(broker, "POST", f"orphans/{number}/adopt", {}) == {"name": "later"}
+    is_all_there(broker, sent)
+    is_all_there(broker, {"newest": []})
+
+
+# A row that cannot be read
+
+
+def test_a_row_that_cannot_be_read_is_kept_and_its_entity_is_not_absent(
+    broker: BrokerProcess, sent: dict[str, list[str]]
+) -> None:
+    with apsw.Connection(str(broker.data / "catalog.db")) as catalog:
+        [(document, checksum)] = catalog.execute("SELECT document, checksum FROM entity WHERE name = 'queue-1'")
+        catalog.execute("UPDATE entity SET document = '{\"from\": \"the future\"}' WHERE name = 'queue-1'")
+    catalog.close()
+    broker.start()
+    assert broker.request("GET", "/queue-1?api-version=2021-05")[0] == 503
+    status, text = broker.request("PUT", "/queue-1?api-version=2021-05", broker_queue())
+    assert status == 409, text
+    unreadable = ask(broker, "GET", "orphans")["unreadable"]
+    assert isinstance(unreadable, list)
+    assert unreadable[0]["document"] == '{"from": "the future"}'
+    others = {queue: ids for queue, ids in sent.items() if queue != "queue-1"}
+    is_all_there(broker, others)
+    broker.stop()
+    with apsw.Connection(str(broker.data / "catalog.db")) as catalog:
+        catalog.execute("UPDATE entity SET document = ? WHERE name = 'queue-1'", (document,))
+    catalog.close()
+    assert checksum is not None
+    is_all_there(broker.start(), {"queue-1": sent["queue-1"]})
+
+
+def broker_queue() -> str:
+    return (
+        '<entry xmlns="http://www.w3.org/2005/Atom"><content type="application/xml"><QueueDescription'
+        ' xmlns="http://schemas.microsoft.com/netservices/2010/10/servicebus/connect"/></content></entry>'
+    )
+
+
+# Stores
+
+
+def swap(data: Path, other: Path) -> None:
+    one, two, between = data / "store-1.db", data / "store-2.db", data / "between"
+    one.rename(between)
+    two.rename(one)
+    between.rename(two)
+
+
+def lose(data: Path, other: Path) -> None:
+    (data / "store-1.db").rename(other / "store-1.db")
+
+
+def empty(data: Path, other: Path) -> None:
+    shutil.copy(data / "store-1.db", other / "store-1.db")
+    (data / "store-1.db").write_bytes(b"")
+
+
+@pytest.mark.parametrize(
+    ("harm", "in_doubt", "found"),
+    [(swap, {1, 2}, "is messaging store 2 of this namespace"), (lose, {1}, "is missing"), (empty, {1}, "is missing")],
+)
+def test_what_is_in_doubt_is_set_aside_and_the_rest_is_served(
+    broker: BrokerProcess,
+    sent: dict[str, list[str]],
+    tmp_path: Path,
+    harm: Callable[[Path, Path], None],
+    in_doubt: set[int],
+    found: str,
+) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    harm(broker.data, other)
+    before = contents(broker)
+    broker.start()
+    assert states(broker) == ["set-aside" if number in in_doubt else "up" for number in range(4)]
+    assert found in stores(broker)[1]["reason"]
+    assert f"store {min(in_doubt)}" in broker.request("GET", "/readyz")[1]
+    assert broker.request("POST", "/$api/stores/1/up", "{}")[0] == 503
+    is_all_there(broker, {queue: ids for queue, ids in sent.items() if int(queue[-1]) not in in_doubt})
+    after = contents(broker)
+    assert [after.get(f"store-{number}.db") for number in in_doubt] == [
+        before.get(f"store-{number}.db") for number in in_doubt
+    ]
+    broker.stop()
+    if harm is swap:
+        swap(broker.data, other)
+    else:
+        shutil.copy(other / "store-1.db", broker.data / "store-1.db")
+    broker.start()
+    assert states(broker) == ["up"] * 4
+    is_all_there(broker, {queue: ids for queue, ids in sent.items() if int(queue[-1]) in in_doubt})
+
+
+def test_a_store_of_another_namespace_is_set_aside(
+    broker: BrokerProcess, sent: dict[str, list[str]], tmp_path: Path
+) -> None:
+    with BrokerProcess(tmp_path / "stranger", options=("--no-console",)) as stranger:
+        stranger.create_queue("theirs")
+        stranger.stop()
+        shutil.copy(broker.data / "store-1.db", tmp_path / "right.db")
+        shutil.copy(stranger.data / "store-1.db", broker.data / "store-1.db")
+    broker.start()
+    assert states(broker) == ["up", "set-aside", "up", "up"]
+    assert broker.request("POST", "/$api/stores/1/accept", "{}")[0] == 403
+    shutil.copy(tmp_path / "right.db", broker.data / "store-1.db")
+    ask(broker, "POST", "stores/1/up", {})
+    is_all_there(broker, sent)
+
+
+def test_an_older_store_is_set_aside_until_somebody_accepts_it(
+    broker: BrokerProcess, sent: dict[str, list[str]], tmp_path: Path
+) -> None:
+    shutil.copy(broker.data / "store-1.db", tmp_path / "older.db")
+    broker.start()
+    later = send(broker, ["queue-1"], "second")
+    broker.stop()
+    shutil.copy(broker.data / "store-1.db", tmp_path / "right.db")
+    shutil.copy(tmp_path / "older.db", broker.data / "store-1.db")
+    broker.start()
+    assert states(broker) == ["up", "set-aside", "up", "up"]
+    assert "older than what was served" in stores(broker)[1]["reason"]
+    shutil.copy(tmp_path / "right.db", broker.data / "store-1.db")
+    ask(broker, "POST", "stores/1/up", {})
+    is_all_there(broker, sent | {"queue-1": sent["queue-1"] + later["queue-1"]})
+    broker.stop()
+    shutil.copy(tmp_path / "older.db", broker.data / "store-1.db")
+    broker.start()
+    ask(broker, "POST", "stores/1/accept", {})
+    assert states(broker) == ["up"] * 4
+    is_all_there(broker, {"queue-1": sent["queue-1"]})
+    broker.stop()
+    broker.start()
+    assert states(broker) == ["up"] * 4
+
+
+def test_a_lost_store_is_replaced_by_an_operator_s_word_only(
+    broker: BrokerProcess, sent: dict[str, list[str]], tmp_path: Path
+) -> None:
+    shutil.move(broker.data / "store-1.db", tmp_path / "store-1.db")
+    broker.start()
+    assert states(broker)[1] == "set-aside"
+    assert not (broker.data / "store-1.db").exists()
+    assert broker.request("POST", "/$api/stores/1/replace", "{}")[0] == 400
+    ask(broker, "POST", "stores/1/replace", {"confirm": 1})
+    assert states(broker) == ["up"] * 4
+    is_all_there(broker, sent | {"queue-1": []})
+    again = send(broker, ["queue-1"], "second")
+    broker.kill()
+    broker.start()
+    assert states(broker) == ["up"] * 4
+    is_all_there(broker, again)
+
+
+def test_a_replaced_store_is_kept_beside(broker: BrokerProcess, sent: dict[str, list[str]]) -> None:
+    (broker.data / "store-1.db").write_bytes(b"not a database, and longer than nothing" * 100)
+    broker.start()
+    moved = ask(broker, "POST", "stores/1/replace", {"confirm": 1})["moved_to"]
+    assert (broker.data / str(moved)).read_bytes().startswith(b"not a database")
+    is_all_there(broker, sent | {"queue-1": []})
