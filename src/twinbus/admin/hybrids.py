@@ -15,10 +15,9 @@ from twinbus.entities.hybrid import HybridConnection
 from twinbus.entities.namespace import Namespace
 from twinbus.model.errors import BusError, Fault
 from twinbus.model.hybrid import HybridConnectionDescription
-from twinbus.model.security import AuthorizationRule, Rights
+from twinbus.model.security import NAMED_RIGHTS, AuthorizationRule, Rights
 
 _LIST, _ONE = "hybrid-connections", r"hybrid-connections/(.+)"
-_RIGHTS = {"Listen": Rights.LISTEN, "Send": Rights.SEND, "Manage": Rights.ALL}
 
 
 class Relay(Protocol):
@@ -82,7 +81,7 @@ def _policy(rule: AuthorizationRule) -> Document:
     rights = (
         ["Manage"]
         if rule.rights == Rights.ALL
-        else [name for name, right in _RIGHTS.items() if right & rule.rights and right != Rights.ALL]
+        else [name for name, right in NAMED_RIGHTS.items() if right & rule.rights and right != Rights.ALL]
     )
     return {
         "name": rule.name,
@@ -115,10 +114,12 @@ def _description(name: str, body: Document) -> HybridConnectionDescription:
 
 def _rule(policy: Any) -> AuthorizationRule:
     match policy:
-        case {"name": str(name), "rights": [*rights], "primary_key": str(primary)} if set(rights) <= _RIGHTS.keys():
+        case {"name": str(name), "rights": [*rights], "primary_key": str(primary)} if (
+            set(rights) <= NAMED_RIGHTS.keys()
+        ):
             granted = Rights(0)
             for right in rights:
-                granted |= _RIGHTS[right]
+                granted |= NAMED_RIGHTS[right]
             secondary = policy.get("secondary_key", primary)
             if isinstance(secondary, str):
                 return AuthorizationRule(name, primary, secondary, granted)

@@ -19,7 +19,9 @@ from twinbus.broker.lines import Lines, json_lines, toml_lines
 from twinbus.broker.reading import Findings, Problem, Section, read
 from twinbus.broker.settings import JournalSettings, NamespaceSettings, Settings, SettingsError
 from twinbus.entities.hybrid import overlap
+from twinbus.model import limits
 from twinbus.model.entity import target_path
+from twinbus.model.security import ROOT_POLICY
 
 T = TypeVar("T")
 _PATHS = ("certificate", "certificate_key")
@@ -125,6 +127,9 @@ def _namespace(section: Section, name_key: str, findings: Findings) -> Namespace
     policies = section.sections("policies")
     names_once(policies, "policy", findings)
     settings.policies = _made(policies, declared.policy, findings)
+    most = limits.AUTHORIZATION_RULES_MAX
+    if len({ROOT_POLICY.lower(), *(policy.name.lower() for policy in settings.policies)}) > most:
+        findings.add(section.path_of("policies"), f"a namespace has at most {most} policies, {ROOT_POLICY} among them")
     _check(settings, section, name_key, findings)
     return settings
 

@@ -7,7 +7,7 @@ kinds was seen to by `reading`; making what is declared and missing is `hosting`
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from twinbus.broker import schema
@@ -16,23 +16,13 @@ from twinbus.broker.schema import Key
 from twinbus.model.entity import EntityStatus, QueueDescription, check_queue, target_path
 from twinbus.model.errors import BusError
 from twinbus.model.hybrid import HybridConnectionDescription, check_hybrid
-from twinbus.model.security import Rights
+from twinbus.model.policies import DeclaredPolicy
+from twinbus.model.security import NAMED_RIGHTS, ROOT_POLICY, Rights
 from twinbus.model.topic import SubscriptionDescription, TopicDescription, check_subscription, check_topic
 from twinbus.rules.description import CorrelationFilter, Filter, RuleDescription, SqlAction, SqlFilter, TrueFilter
 from twinbus.rules.matching import compile_rule
 
 D = TypeVar("D", QueueDescription, TopicDescription, SubscriptionDescription, HybridConnectionDescription)
-_RIGHTS = {"Listen": Rights.LISTEN, "Send": Rights.SEND, "Manage": Rights.ALL}
-
-
-@dataclass(slots=True, frozen=True)
-class Policy:
-    """A shared access policy of the namespace, as a file gives it; a missing key is generated once and kept."""
-
-    name: str
-    rights: Rights
-    primary_key: str | None = field(default=None, repr=False)
-    secondary_key: str | None = field(default=None, repr=False)
 
 
 @dataclass(slots=True, frozen=True)
@@ -151,18 +141,21 @@ def _conditions(section: Section) -> dict[str, Any]:
     return values
 
 
-def policy(section: Section, findings: Findings) -> Policy | None:
+def policy(section: Section, findings: Findings) -> DeclaredPolicy | None:
     """A policy from Name, Rights and, if given, PrimaryKey and SecondaryKey."""
     if not section.is_whole:
         return None
     rights = Rights(0)
     for right in section.given["Rights"]:
-        rights |= _RIGHTS[right]
+        rights |= NAMED_RIGHTS[right]
     if not rights:
-        findings.add(section.path_of("Rights"), f"{section.where}it needs Rights out of {', '.join(_RIGHTS)}")
+        findings.add(section.path_of("Rights"), f"{section.where}it needs Rights out of {', '.join(NAMED_RIGHTS)}")
         return None
     given = section.given
-    return Policy(given["Name"], rights, given.get("PrimaryKey"), given.get("SecondaryKey"))
+    if given["Name"].lower() == ROOT_POLICY.lower() and rights != Rights.ALL:
+        findings.add(section.path_of("Rights"), f"{section.where}this one always grants Manage")
+        return None
+    return DeclaredPolicy(given["Name"], rights, given.get("PrimaryKey"), given.get("SecondaryKey"))
 
 
 def names_once(sections: Sequence[Section], noun: str, findings: Findings, key: str = "Name") -> None:

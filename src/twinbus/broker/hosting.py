@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import logging
 import os
 import shutil
 from collections.abc import Callable, Sequence
@@ -16,17 +17,17 @@ from typing import TYPE_CHECKING, Any
 
 from twinbus import __version__
 from twinbus.broker.clock import MovableClock, SystemClock
-from twinbus.broker.declared import Policy, destinations_first
+from twinbus.broker.declared import destinations_first
 from twinbus.broker.disturbing import NamespaceDisturber
 from twinbus.broker.opened import StoreState
 from twinbus.broker.opening import data_of
-from twinbus.broker.settings import ROOT_POLICY, NamespaceSettings
+from twinbus.broker.settings import NamespaceSettings
 from twinbus.broker.stores import StoreShell
 from twinbus.entities.namespace import Namespace
 from twinbus.model.clock import Clock
 from twinbus.model.errors import BusError, Fault
 from twinbus.model.logged import EventLog
-from twinbus.model.security import AuthorizationRule, Rights
+from twinbus.model.policies import Decision, Happened, Origins, Rules, at_start
 from twinbus.store.commands import Hints, Sweep, Weigh
 from twinbus.store.quarantine import Held
 
@@ -37,6 +38,19 @@ if TYPE_CHECKING:
 
 NOTES_INTERVAL_S = 0.5
 IDLE_CHECK_S = 5.0
+POLICY_TRIES = 5
+
+# What a start does to a policy; somebody should know of all but the first two.
+_POLICY_CHANGES = {
+    Happened.ADDED: (logging.INFO, "was made, as the settings say"),
+    Happened.CHANGED: (logging.INFO, "was changed, as the settings say"),
+    Happened.REMOVED: (logging.WARNING, "is no longer in the configuration file, and is gone"),
+    Happened.TAKEN_OVER: (logging.WARNING, "was made through the API; the settings name it now, and it follows them"),
+    Happened.KEPT: (
+        logging.WARNING,
+        "came from nobody knows where, and is kept like those of the API",
+    ),
+}
 
 log = EventLog("twinbus.broker")
 
@@ -143,15 +157,31 @@ class Hosted:
             self.namespace.store_returned(number, held)
 
     async def _ensure_policies(self) -> None:
-        """Policies that the settings name; what they leave open, above all a key, is made once and kept."""
-        rules = {rule.name: rule for rule in self.namespace.rules}
-        for policy in (Policy(ROOT_POLICY, Rights.ALL, self.settings.key), *self.settings.policies):
-            known = rules.get(policy.name)
-            primary_key = policy.primary_key or (known.primary_key if known else new_key())
-            secondary_key = policy.secondary_key or (known.secondary_key if known else new_key())
-            rules[policy.name] = AuthorizationRule(policy.name, primary_key, secondary_key, policy.rights)
-        if tuple(rules.values()) != self.namespace.rules:
-            await self.namespace.set_rules(list(rules.values()))
+        """Policies as the settings have them; what they leave open, above all a key, is made once and kept."""
+        settings = self.settings
+
+        def decide(rules: Rules, origins: Origins | None) -> Decision:
+            return at_start(rules, origins, settings.policies, settings.key, new_key)
+
+        for is_last in (False,) * POLICY_TRIES + (True,):
+            try:
+                decision = await self.namespace.follow_settings(decide)
+                break
+            except BusError as error:
+                # Through another gateway somebody changes them just now.
+                if error.fault is not Fault.SERVER_BUSY or is_last:
+                    raise
+                await self.namespace.look_again()
+        for happened, name in decision.happened:
+            level, what = _POLICY_CHANGES[happened]
+            log.log(
+                level,
+                "policy.changed",
+                "the policy {policy!a} of '{namespace}' {what}",
+                namespace=settings.name,
+                policy=name,
+                what=what,
+            )
 
     async def _ensure_entities(self) -> None:
         """What the settings declare and the namespace lacks; what is there is left as it is."""

@@ -184,7 +184,6 @@ POLICY = Table(
 
 STORES_MAX = 64
 DATACENTER_CHARS_MAX = 100
-KEY_CHARS_MIN, KEY_CHARS_MAX = 8, 256
 
 JOURNAL = Table(
     "journal",
@@ -225,7 +224,9 @@ _CONTENTS = {
     "hybrid_connections": Key(
         Kind.TABLES, "Hybrid connections (docs/relay.md) to create if they are missing.", "", HYBRID_CONNECTION
     ),
-    "policies": Key(Kind.TABLES, "Policies besides RootManageSharedAccessKey.", "", POLICY),
+    "policies": Key(
+        Kind.TABLES, "Policies besides RootManageSharedAccessKey; those of an earlier file are gone.", "", POLICY
+    ),
 }
 NAMESPACE = Table(
     "namespace",

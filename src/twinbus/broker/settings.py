@@ -12,12 +12,13 @@ from dataclasses import dataclass, field, replace
 from ipaddress import ip_address
 from pathlib import Path
 
-from twinbus.broker.declared import DeclaredTopic, Policy
-from twinbus.broker.schema import DATACENTER_CHARS_MAX, KEY_CHARS_MAX, KEY_CHARS_MIN, STORES_MAX
+from twinbus.broker.declared import DeclaredTopic
+from twinbus.broker.schema import DATACENTER_CHARS_MAX, STORES_MAX
 from twinbus.model.entity import QueueDescription
 from twinbus.model.hybrid import HybridConnectionDescription
+from twinbus.model.policies import DeclaredPolicy
+from twinbus.model.security import KEY_CHARS_MAX, KEY_CHARS_MIN
 
-ROOT_POLICY = "RootManageSharedAccessKey"
 DEFAULT_JOURNAL = "default"
 # The service's own rule for namespace names; shorter ones are allowed here, since nobody else's are in the way.
 _NAMESPACE = re.compile(r"[A-Za-z](?:[A-Za-z0-9-]{0,48}[A-Za-z0-9])?\Z")
@@ -64,7 +65,7 @@ class NamespaceSettings:
     queues: list[QueueDescription] = field(default_factory=list)
     topics: list[DeclaredTopic] = field(default_factory=list)
     hybrid_connections: list[HybridConnectionDescription] = field(default_factory=list)
-    policies: list[Policy] = field(default_factory=list)
+    policies: list[DeclaredPolicy] | None = None  # None: nothing was said of them, and they stay as they are.
     journal: JournalSettings = field(default_factory=JournalSettings)
 
     @property

@@ -1,11 +1,10 @@
-"""Changes of the namespace: entities, rules and policies made, updated and removed, durable before they are visible.
+"""Changes of the namespace: entities and their rules made, updated and removed, durable before they are visible.
 
-Looking things up, and waking whoever waits, is `registry`'s part.
+Looking things up, and waking whoever waits, is `registry`'s part; policies are `policies`' part.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -20,19 +19,19 @@ from twinbus.entities.hybrid import KIND as HYBRID
 from twinbus.entities.hybrid import HybridConnections
 from twinbus.entities.making import Fragments, Maker, row_of
 from twinbus.entities.placing import Loads, Places, places_for_new
+from twinbus.entities.policies import Guarded
 from twinbus.entities.ports import CatalogPort, RecordReader, StorePort
 from twinbus.entities.quarantine import Quarantine, Unreadable
 from twinbus.entities.queue import Queue, settings_of
-from twinbus.entities.registry import SUBSCRIPTIONS, Registry
+from twinbus.entities.registry import SUBSCRIPTIONS
 from twinbus.entities.replaced import make_again, settings_for
 from twinbus.entities.subscription import Subscription
 from twinbus.entities.topic import Topic
 from twinbus.model import limits
 from twinbus.model.clock import Clock
-from twinbus.model.entity import QueueDescription, check_queue, check_rules, check_update
+from twinbus.model.entity import QueueDescription, check_queue, check_update
 from twinbus.model.errors import BusError, Fault
 from twinbus.model.logged import EventLog
-from twinbus.model.security import AuthorizationRule
 from twinbus.model.topic import (
     RULES_MAX,
     SUBSCRIPTIONS_MAX,
@@ -52,11 +51,10 @@ from twinbus.store.quarantine import Held, SetAside, Witness
 
 _log = EventLog(__name__)
 
-RULES_KEY = "authorization-rules"
 CREATED_KEY = "created-at-ms"
 
 
-class Namespace(Registry):
+class Namespace(Guarded):
     """A namespace that can be administered."""
 
     def __init__(
@@ -68,8 +66,7 @@ class Namespace(Registry):
         reader: RecordReader,
         new_id: Callable[[], UUID] = no_ids,
     ) -> None:
-        super().__init__(name, clock, stores)
-        self._catalog = catalog
+        super().__init__(name, clock, stores, catalog)
         self.hybrids = HybridConnections(catalog, clock, len(stores), self._names)
         self.reader = reader
         self._maker = Maker(stores, reader, clock, new_id)
@@ -90,7 +87,7 @@ class Namespace(Registry):
     ) -> None:
         """Take over what the catalog holds, at start; `being_deleted` has what stores were not told to drop yet."""
         self.quarantine.being_deleted.update(being_deleted or {})
-        self.rules = tuple(AuthorizationRule.from_document(d) for d in json.loads(meta.get(RULES_KEY, "[]")))
+        self.take_policies(meta)
         self.created_at_ms = int(meta.get(CREATED_KEY, self.started_at_ms))
         # Topics come before their subscriptions, because a number is given out once and they came first.
         for row in sorted(rows):
@@ -503,14 +500,6 @@ class Namespace(Registry):
 
     def _is_linked(self, entity: AnyEntity) -> bool:
         return entity.links > 0 or (isinstance(entity, Topic) and any(s.links for s in entity.subscriptions()))
-
-    async def set_rules(self, rules: Sequence[AuthorizationRule]) -> None:
-        """Replace the namespace's policies; whoever used a key that is gone loses access at once."""
-        check_rules(tuple(rules))
-        self.rules = tuple(rules)
-        await self._catalog.set_meta(RULES_KEY, json.dumps([rule.to_document() for rule in rules]))
-        for tell in self.on_rules_changed:
-            tell()
 
 
 def _dated(rule: RuleDescription, now_ms: int) -> RuleDescription:

@@ -5,12 +5,12 @@ The catalog says what changed and waits for the others; what the changes mean is
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from twinbus.entities.entity import AnyEntity
-from twinbus.entities.namespace import RULES_KEY, Namespace
+from twinbus.entities.namespace import Namespace
+from twinbus.entities.policies import Change, Decide
 from twinbus.entities.ports import CatalogPort
 from twinbus.entities.queue import Queue
 from twinbus.entities.subscription import Subscription
@@ -19,6 +19,7 @@ from twinbus.model import limits
 from twinbus.model.address import SubQueue
 from twinbus.model.entity import QueueDescription
 from twinbus.model.errors import BusError, Fault
+from twinbus.model.policies import Decision
 from twinbus.model.security import AuthorizationRule
 from twinbus.model.topic import SubscriptionDescription, TopicDescription
 from twinbus.rules.description import RuleDescription
@@ -92,9 +93,7 @@ class SharedNamespace(Namespace):
         for entity in changed:
             for tell in self.on_changed:
                 tell(entity)
-        if RULES_KEY in changes.meta:
-            self.rules = tuple(AuthorizationRule.from_document(d) for d in json.loads(changes.meta[RULES_KEY]))
-        if changed or RULES_KEY in changes.meta:
+        if self.take_policies(changes.meta) or changed:
             for tell_rules in self.on_rules_changed:
                 tell_rules()
 
@@ -171,6 +170,17 @@ class SharedNamespace(Namespace):
         """Replace the namespace's policies, on all gateways."""
         await super().set_rules(rules)
         await self._catalog.spread()
+
+    async def change_policies(self, change: Change) -> None:
+        """Change the namespace's policies, on all gateways."""
+        await super().change_policies(change)
+        await self._catalog.spread()
+
+    async def follow_settings(self, decide: Decide) -> Decision:
+        """Make the namespace's policies what the settings say, on all gateways."""
+        decision = await super().follow_settings(decide)
+        await self._catalog.spread()
+        return decision
 
     # What must not be decided by one alone
 

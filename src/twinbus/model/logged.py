@@ -48,6 +48,7 @@ EVENTS: dict[str, str] = {
     "catalog.row.unreadable": "A row of the catalog cannot be read; it stays, and its entity is not available.",
     "catalog.down": "Entities cannot be changed: the catalog's database does not answer.",
     "catalog.up": "The catalog's database answers again.",
+    "policy.changed": "A policy of the namespace was made, changed or removed: by the settings, or through the API.",
     "entity.remade": "A store was replaced or accepted by an operator; an entity that it lacks was made anew, empty.",
     "entity.set_aside": "A store holds an entity that the catalog does not know; it is kept and not served.",
     "entity.adopted": "What was set aside is an entity of the namespace again, as an operator wanted.",

@@ -11,6 +11,9 @@ from typing import Any
 
 from twinbus.model.errors import BusError, Fault
 
+ROOT_POLICY = "RootManageSharedAccessKey"
+KEY_CHARS_MIN, KEY_CHARS_MAX = 8, 256  # Of a key that somebody thinks out.
+
 
 class Rights(Flag):
     """What a rule allows. MANAGE stands only together with the other two."""
@@ -19,6 +22,10 @@ class Rights(Flag):
     SEND = 2
     MANAGE = 4
     ALL = 7
+
+
+# As files and requests name them: whoever writes Manage means all of them.
+NAMED_RIGHTS = {"Listen": Rights.LISTEN, "Send": Rights.SEND, "Manage": Rights.ALL}
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,6 +72,7 @@ class TestToml:
                     key="a-key-of-some-length",
                     stores=2,
                     datacenter="north",
+                    policies=[],
                 )
             ],
         )
@@ -151,7 +152,7 @@ class TestToml:
         ]
 
     def test_an_empty_file_leaves_the_defaults(self, tmp_path: Path) -> None:
-        assert toml(tmp_path, "") == Settings()
+        assert toml(tmp_path, "") == Settings(namespaces=[NamespaceSettings(policies=[])])
 
     @pytest.mark.parametrize(
         ("text", "complaint"),
@@ -470,6 +471,14 @@ Rights = ["Listen", "Look"]
             ("[[policies]]\nName = 'p'\nRights = []", "3: policy 'p': it needs Rights"),
             ("[[policies]]\nName = 'p'\nRights = 'Send'", "3: policy 'p': 'Rights' must be a list of texts"),
             ("[[policies]]\nName = 'p'", "1: a policy has no Rights"),
+            (
+                "[[policies]]\nName = 'rootManageSharedAccessKey'\nRights = ['Send']",
+                "3: policy 'rootManageSharedAccessKey': this one always grants Manage",
+            ),
+            (
+                "".join(f"[[policies]]\nName = 'p{n}'\nRights = ['Send']\n" for n in range(12)),
+                "1: a namespace has at most 12 policies, RootManageSharedAccessKey among them",
+            ),
             ("\nqueues = ['q']", "2: queue must be a table, not 'q'"),
             ("namespaces = []", "1: there is no namespace in it"),
             ("key = 'a-key-of-length'\n[[namespaces]]\nname = 'a'", "1: 'key' belongs into one of the [[namespaces]]"),
@@ -483,6 +492,19 @@ Rights = ["Listen", "Look"]
     )
     def test_what_cannot_be_in_a_namespace(self, tmp_path: Path, text: str, told: str) -> None:
         assert problems(tmp_path, text)[0].startswith(told)
+
+    def test_eleven_policies_and_the_root_policy_are_possible(self, tmp_path: Path) -> None:
+        text = "".join(f"[[policies]]\nName = 'p{n}'\nRights = ['Send']\n" for n in range(11))
+        root = "[[policies]]\nName = 'RootManageSharedAccessKey'\nRights = ['Manage']\nPrimaryKey = 'abcdefgh'\n"
+        [namespace] = toml(tmp_path, text + root).namespaces
+        assert len(namespace.policies or []) == 12
+
+    def test_our_file_names_all_policies_and_no_file_and_the_emulators_say_nothing_of_them(
+        self, tmp_path: Path
+    ) -> None:
+        assert toml(tmp_path, "stores = 2").namespaces[0].policies == []
+        assert emulator(tmp_path, {"UserConfig": {"Namespaces": [{"Name": "n"}]}}).namespaces[0].policies is None
+        assert Settings().namespaces[0].policies is None
 
     def test_no_key_is_ever_shown(self, tmp_path: Path) -> None:
         text = "key = 987654321\n[[policies]]\nName = 'p'\nRights = ['Send']\nPrimaryKey = 987654321"
@@ -532,7 +554,7 @@ class TestSeveralNamespaces:
         assert (east.journal.export, east.journal_directory) == (True, Path("somewhere/east/journal"))
         assert (west.journal.export, west.journal_directory) == (False, Path("kept"))
         assert [queue.lock_duration_ms for queue in (*east.queues, *west.queues)] == [30_000, 5_000]
-        assert ([policy.name for policy in east.policies], [policy.name for policy in west.policies]) == (
+        assert ([policy.name for policy in east.policies or []], [policy.name for policy in west.policies or []]) == (
             [],
             ["reader"],
         )

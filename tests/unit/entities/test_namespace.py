@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from twinbus.entities.feed import Feed
-from twinbus.entities.namespace import RULES_KEY, Namespace
+from twinbus.entities.namespace import Namespace
+from twinbus.entities.policies import RULES_KEY
 from twinbus.entities.queue import Queue, settings_of
 from twinbus.model import limits
 from twinbus.model.address import SubQueue

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from twinbus.entities.namespace import Namespace
 from twinbus.entities.shared import CatalogChanges, SharedNamespace
 from twinbus.model.entity import EntityStatus, QueueDescription
 from twinbus.model.errors import BusError, Fault
+from twinbus.model.policies import CameFrom, DeclaredPolicy, at_start, origin_of
 from twinbus.model.security import AuthorizationRule, Rights
 from twinbus.model.topic import SubscriptionDescription, TopicDescription
 from twinbus.rules.description import RuleDescription, SqlFilter
@@ -200,6 +202,20 @@ async def test_changed_policies_hold_at_once(
     common.tell(there)
     assert there.rules == (READER,)
     assert door.heard == ["rules"]
+
+
+async def test_where_policies_came_from_is_known_everywhere(
+    here: SharedNamespace, there: SharedNamespace, common: CommonCatalog
+) -> None:
+    declared = [DeclaredPolicy("reader", Rights.LISTEN)]
+    await here.follow_settings(lambda rules, origins: at_start(rules, origins, declared, None, lambda: "a-new-key"))
+    common.tell(there)
+    assert there.origins == here.origins
+    assert origin_of(there.origins, "reader").came_from is CameFrom.FILE
+    await there.change_policies(lambda rules, _: (*rules, replace(READER, name="other")))
+    common.tell(here)
+    assert here.rules == there.rules
+    assert common.spread_count == 2
 
 
 async def test_a_row_that_cannot_be_read_leaves_the_others(
