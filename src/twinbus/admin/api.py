@@ -15,6 +15,8 @@ from typing import Any, Protocol
 from aiohttp import web
 
 from twinbus.admin.asked import Asked, Document
+from twinbus.admin.asked import nothing_else as _done
+from twinbus.admin.asked import text_in as _text
 from twinbus.admin.browsing import SUB_QUEUES, MessageRoutes
 from twinbus.admin.clients import ClientRecords
 from twinbus.admin.disturbing import Disturber, DisturbingRoutes
@@ -25,6 +27,7 @@ from twinbus.admin.inside import Balance, InsideRoutes
 from twinbus.admin.jobs import JobRoutes
 from twinbus.admin.looking import EntityRoutes
 from twinbus.admin.orphans import OrphanRoutes
+from twinbus.admin.policies import PolicyRoutes
 from twinbus.entities import purging, redriving
 from twinbus.entities.namespace import Namespace
 from twinbus.entities.subscription import Subscription
@@ -190,6 +193,7 @@ class Api:
             **JobRoutes(namespace, clock.now_ms, _instant).routes,
             **InsideRoutes(namespace, upkeep, _instant).routes,
             **DrillRoutes(upkeep.drills).routes,
+            **PolicyRoutes(namespace).routes,
         }
 
     @staticmethod
@@ -406,23 +410,8 @@ def _read(body: bytes) -> Document:
     return found
 
 
-def _text(body: Document, key: str, default: str | None = None) -> str:
-    found = body.pop(key, None)
-    if found is None and default is not None:
-        return default
-    if not isinstance(found, str) or not found:
-        raise BusError(Fault.ARGUMENT, f"'{key}' must be given as text.")
-    return found
-
-
 def _sub_queue(body: Document, default: str) -> SubQueue:
     name = _text(body, "sub_queue", default)
     if name not in SUB_QUEUES:
         raise BusError(Fault.ARGUMENT, f"'sub_queue' must be one of {', '.join(SUB_QUEUES)}.")
     return SUB_QUEUES[name]
-
-
-def _done(body: Document) -> None:
-    """Everything that was given has been understood."""
-    if body:
-        raise BusError(Fault.ARGUMENT, f"'{next(iter(body))[:40]}' is not known here.")

@@ -46,3 +46,19 @@ class Asked(NamedTuple):
         for name in self.query:
             if name not in (*known, API_VERSION):
                 raise BusError(Fault.ARGUMENT, f"'{name[:40]}' is not known here.")
+
+
+def text_in(body: Document, key: str, default: str | None = None) -> str:
+    """Take a text out of the body."""
+    found = body.pop(key, None)
+    if found is None and default is not None:
+        return default
+    if not isinstance(found, str) or not found:
+        raise BusError(Fault.ARGUMENT, f"'{key}' must be given as text.")
+    return found
+
+
+def nothing_else(body: Document) -> None:
+    """Refuse what is left of the body when everything that means something was taken out of it."""
+    if body:
+        raise BusError(Fault.ARGUMENT, f"'{next(iter(body))[:40]}' is not known here.")
