@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -319,6 +320,47 @@ class TestChanges:
         receiver = await there.receiver("news/Subscriptions/big", credit=20)
         assert list(await taken(receiver, 6)) == ["before", *(f"{number}:20" for number in range(5))]
         assert await receiver.receive(1, timeout_s=0.7) == []
+
+    async def test_a_key_that_is_rotated_away_here_is_worth_nothing_there(
+        self, first: BrokerProcess, second: BrokerProcess
+    ) -> None:
+        queue = first.create_queue("guarded")
+        made = asked(first, "POST", "policies", {"name": "shop", "rights": ["Send"]})
+        async with connect(second.connection_string("shop", made["primary_key"])) as shop:
+            sender = await shop.sender(queue)
+            await sender.send([message("m")])
+            await asyncio.to_thread(asked, first, "POST", "policies/shop/rotate", {"key": "primary"})
+            with pytest.raises(ClientError) as refused:
+                await sender.send([message("n")])
+        assert refused.value.condition == "amqp:unauthorized-access"
+        assert first.count(queue) == 1
+        asked(second, "DELETE", "policies/shop")
+
+    def test_of_policies_made_through_both_at_once_none_is_lost(
+        self, first: BrokerProcess, second: BrokerProcess
+    ) -> None:
+        names = [f"p{number}" for number in range(10)]
+
+        def make(name: str, gateway: BrokerProcess) -> None:
+            asked(gateway, "POST", "policies", {"name": name, "rights": ["Send"]})
+
+        with ThreadPoolExecutor(10) as pool:
+            list(pool.map(make, names, [first, second] * 5))
+        for gateway in (first, second):
+            assert sorted(each["name"] for each in asked(gateway, "GET", "policies")["policies"])[1:] == names
+        with ThreadPoolExecutor(10) as pool:
+            list(
+                pool.map(lambda name, gateway: asked(gateway, "DELETE", f"policies/{name}"), names, [second, first] * 5)
+            )
+        assert len(asked(first, "GET", "policies")["policies"]) == 1
+
+
+def asked(gateway: BrokerProcess, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+    """The answer of a gateway's JSON API."""
+    status, text = gateway.request(method, f"/$api/{path}", None if body is None else json.dumps(body))
+    assert status == 200, text
+    answer: dict[str, Any] = json.loads(text)
+    return answer
 
 
 def test_each_gateway_knows_the_others(gateways: Gateways) -> None:
