@@ -29,6 +29,7 @@ from twinbus.cli.outbox import outbox
 from twinbus.cli.pair import pair
 from twinbus.cli.peek import peek
 from twinbus.cli.pipeline import pipeline
+from twinbus.cli.policy import policy
 from twinbus.cli.receive import receive
 from twinbus.cli.relay import relay
 from twinbus.cli.send import send
@@ -49,6 +50,7 @@ app.command("peek")(peek)
 app.add_typer(dlq, name="dlq")
 app.add_typer(entity, name="entity")
 app.add_typer(keys, name="keys")
+app.add_typer(policy, name="policy")
 app.command("status")(status)
 app.add_typer(store, name="store")
 app.add_typer(catalog, name="catalog")

@@ -129,10 +129,11 @@ class Namespace:
         resource = address_of(await self.address(), path)
         return resource, sign(resource, policy, key, expires_at_s)
 
-    def connection_string(self, policy: str, key: str, entity: str) -> str:
-        """What an application is given that uses an entity's own policy."""
+    def connection_string(self, policy: str, key: str, entity: str | None = None) -> str:
+        """What an application is given that uses a policy of the namespace, or an entity's own."""
         parts = [f"Endpoint={self.target.audience()}", f"SharedAccessKeyName={policy}", f"SharedAccessKey={key}"]
-        parts += [f"EntityPath={entity}"]
+        if entity is not None:
+            parts.append(f"EntityPath={entity}")
         if not self.target.tls:
             parts.append("UseDevelopmentEmulator=true")
         return ";".join(parts)

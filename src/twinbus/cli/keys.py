@@ -1,7 +1,7 @@
 """`twinbus keys`: the shared access policies of queues and topics, looked at and changed, and tokens signed with them.
 
 A policy belongs to its entity's description, so that a change is an update of the entity. Policies of the namespace
-itself are not part of the administration API: `twinbus serve` and the Azure portal have them.
+itself are not part of the administration API: `policy` has them, and the Azure portal.
 """
 
 from __future__ import annotations

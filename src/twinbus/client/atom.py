@@ -248,7 +248,7 @@ class Administration:
         except (aiohttp.ClientError, OSError) as problem:
             raise ClientError(UNREACHABLE, f"no answer from {self._address}: {problem}") from problem
         if not 200 <= answer.status < 300:
-            raise AtomError(answer.status, _reason(answer))
+            raise AtomError(answer.status, *_reason(answer))
         return answer
 
     async def _token(self, path: str) -> str:
@@ -311,11 +311,16 @@ def _path_of(destination: str) -> str:
     return destination.partition("://")[2].partition("/")[2] or destination
 
 
-def _reason(answer: HttpAnswer) -> str:
-    """The sentence of a refusal; what is not in the service's own form is quoted as it is, up to a point."""
+def _reason(answer: HttpAnswer) -> tuple[str, str | None]:
+    """The sentence of a refusal, and its condition where the status does not tell it.
+
+    What is not in the service's own form is quoted as it is, up to a point.
+    """
     try:
         error = json.loads(answer.body)["error"]
-        return f"{error['message']} TrackingId:{error['tracking_id']}"
+        # A conflict with the state of the broker; one with an entity that exists has the name of that fault.
+        condition = f"twinbus:status-{answer.status}" if error["code"] == "http-409" else None
+        return f"{error['message']} TrackingId:{error['tracking_id']}", condition
     except (ValueError, LookupError, TypeError):
         pass  # Not of Twinbus' own API.
     try:
@@ -323,4 +328,4 @@ def _reason(answer: HttpAnswer) -> str:
         detail = found.text if found is not None else None
     except MalformedError:
         detail = " ".join(answer.body[:300].decode("utf-8", "replace").split())
-    return detail or f"refused with status {answer.status}"
+    return detail or f"refused with status {answer.status}", None

@@ -1,10 +1,11 @@
-"""Twinbus' own JSON API as its clients use it: a namespace's state, stores and clients, purge, redrive, reset, clock.
+"""Twinbus' own JSON API as its clients use it: a namespace's state, stores, policies, purge, reset.
 
 Goes over the administration's door; other namespaces do not offer it. The answers are described in docs/extensions.md.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from twinbus.client.atom import Administration, AtomError
@@ -178,3 +179,35 @@ async def lift_faults(administration: Administration, name: str | None = None) -
     """End a fault on purpose, or all of them; how many were going on."""
     address = f"{_PREFIX}/faults" if name is None else f"{_PREFIX}/faults/{name}"
     return int((await administration.ask_json("DELETE", address))["lifted"])
+
+
+async def policies(administration: Administration, *, with_keys: bool = False) -> list[dict[str, Any]]:
+    """The namespace's own policies, and where each came from."""
+    found: list[dict[str, Any]] = (await administration.ask_json("GET", f"{_PREFIX}/policies"))["policies"]
+    return [await policy(administration, each["name"]) for each in found] if with_keys else found
+
+
+async def policy(administration: Administration, name: str) -> dict[str, Any]:
+    """One of the namespace's policies, with its keys."""
+    return await administration.ask_json("GET", f"{_PREFIX}/policies/{name}")
+
+
+async def add_policy(administration: Administration, name: str, rights: Sequence[str]) -> dict[str, Any]:
+    """A new policy of the namespace, with the keys that were made for it."""
+    return await administration.ask_json("POST", f"{_PREFIX}/policies", {"name": name, "rights": list(rights)})
+
+
+async def set_policy_rights(administration: Administration, name: str, rights: Sequence[str]) -> dict[str, Any]:
+    """Give a policy other rights; the policy then."""
+    return await administration.ask_json("PUT", f"{_PREFIX}/policies/{name}", {"rights": list(rights)})
+
+
+async def rotate_policy(administration: Administration, name: str, key: str | None = None) -> dict[str, Any]:
+    """Renew the `primary` or the `secondary` key, or else the primary, which becomes the secondary; the policy then."""
+    body = {} if key is None else {"key": key}
+    return await administration.ask_json("POST", f"{_PREFIX}/policies/{name}/rotate", body)
+
+
+async def remove_policy(administration: Administration, name: str) -> str:
+    """Remove a policy; its name as the namespace spells it."""
+    return str((await administration.ask_json("DELETE", f"{_PREFIX}/policies/{name}"))["removed"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -152,6 +153,18 @@ async def test_a_refusal_says_why(status: int, condition: str) -> None:
     with pytest.raises(AtomError, match=r"Because\.") as problem:
         await service.administration().entity("q")
     assert (problem.value.status, problem.value.condition) == (status, condition)
+
+
+@pytest.mark.parametrize(
+    ("code", "condition"),
+    [("http-409", "twinbus:status-409"), ("entity-exists", "com.microsoft:entity-already-exists")],
+)
+async def test_a_conflict_that_is_no_taken_name_is_told_apart(code: str, condition: str) -> None:
+    error = {"code": code, "message": "Because.", "tracking_id": "id"}
+    service = Service(HttpAnswer(409, json.dumps({"error": error}).encode()))
+    with pytest.raises(AtomError, match="Because. TrackingId:id") as problem:
+        await service.administration().ask_json("GET", "$api/x")
+    assert problem.value.condition == condition
 
 
 async def test_a_refusal_by_somebody_in_between_is_quoted() -> None:
