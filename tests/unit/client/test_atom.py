@@ -162,7 +162,7 @@ async def test_a_refusal_says_why(status: int, condition: str) -> None:
 async def test_a_conflict_that_is_no_taken_name_is_told_apart(code: str, condition: str) -> None:
     error = {"code": code, "message": "Because.", "tracking_id": "id"}
     service = Service(HttpAnswer(409, json.dumps({"error": error}).encode()))
-    with pytest.raises(AtomError, match="Because. TrackingId:id") as problem:
+    with pytest.raises(AtomError, match=r"Because\. TrackingId:id") as problem:
         await service.administration().ask_json("GET", "$api/x")
     assert problem.value.condition == condition
 
