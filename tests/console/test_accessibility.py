@@ -17,6 +17,7 @@ PAGES = (
     "pair", "entities", "entities?side=both", "entity?name=seen", "entity?name=not-there", "new", "messages",
     "messages?entity=seen", "messages?entity=seen&sub_queue=dead-letter", "message?entity=seen&number=3",
     "message?entity=seen&sub_queue=dead-letter&number=1", "incidents", "incident?id=aa11", f"drill?id={DRILL}",
+    "policies", "policy?name=RootManageSharedAccessKey", "policy?name=listener", "policy?name=not-there",
     "system", "no-such-page",
 )  # fmt: skip
 

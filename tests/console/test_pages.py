@@ -262,6 +262,77 @@ class TestMessages:
         assert scene.primary.count(name, "DeadLetterMessageCount") == 1
 
 
+class TestPolicies:
+    async def test_a_policy_is_added_changed_rotated_and_removed(self, scene: Scene) -> None:
+        async with scene.visitor("policies") as opened:
+            page = opened.page
+            rows = await page.inner_text("tbody")
+            assert "RootManageSharedAccessKey" in rows
+            assert "first start" in rows
+            assert "configuration file" in rows
+            await page.fill("[name=name]", "shop")
+            await page.check("[name=Send]")
+            await click(page, "text=Add")
+            assert await page.inner_text("h1") == "shop"
+            made = scene.api("GET", "policies/shop")
+            assert (made["rights"], made["came_from"]) == (["Send"], "api")
+            assert made["primary_key"] not in await page.content()
+            await click(page, "text=Show the keys")
+            shown = await page.inner_text("main")
+            assert made["primary_key"] in shown
+            assert made["secondary_key"] in shown
+            await page.check("[name=Listen]")
+            await click(page, "text=Change")
+            assert scene.api("GET", "policies/shop")["rights"] == ["Send", "Listen"]
+            assert made["primary_key"] not in await page.content()
+            await page.fill("form[action$=rotate] [name=confirm]", "shop")
+            await click(page, "form[action$=rotate] button")
+            assert scene.api("GET", "policies/shop")["secondary_key"] == made["primary_key"]
+            await page.fill("form[action$=remove] [name=confirm]", "sho")
+            await click(page, "form[action$=remove] button")
+            assert "Nothing was done" in await page.inner_text(".notice.bad")
+            await page.fill("form[action$=remove] [name=confirm]", "shop")
+            await click(page, "form[action$=remove] button")
+            await page.wait_for_url("**/policies")
+            assert "shop" not in await page.inner_text("tbody")
+            opened.problems.clear()  # The browser says that one answer was 400.
+        assert len(scene.api("GET", "policies")["policies"]) == 3
+
+    async def test_what_the_settings_say_is_not_offered_for_change(self, scene: Scene) -> None:
+        async with scene.visitor("policy?name=listener") as opened:
+            page = opened.page
+            assert await page.locator("form[action$=rights], form[action$=remove]").count() == 0
+            assert await page.locator("[name=key] option").all_inner_texts() == [
+                "A new secondary key; the old one is refused at once"
+            ]
+            await page.goto(scene.url("policies"))
+            await page.fill("[name=name]", "LISTENER")
+            await page.check("[name=Manage]")
+            await click(page, "text=Add")
+            assert "has a policy 'LISTENER' already" in await page.inner_text(".notice.bad")
+            assert await page.input_value("[name=name]") == "LISTENER"
+            assert await page.is_checked("[name=Manage]")
+            opened.problems.clear()
+
+    async def test_whoever_rotates_his_own_key_away_stays_signed_in(self, scene: Scene) -> None:
+        own = scene.api("POST", "policies", {"name": "own", "rights": ["Manage"]})
+        try:
+            async with scene.visitor("policy?name=own", policy="own", key=own["primary_key"]) as opened:
+                page = opened.page
+                await page.select_option("[name=key]", "primary")
+                await page.fill("form[action$=rotate] [name=confirm]", "own")
+                await click(page, "form[action$=rotate] button")
+                await page.goto(scene.url("policies"))
+                assert "configuration file" in await page.inner_text("tbody")
+        finally:
+            scene.api("DELETE", "policies/own")
+
+    async def test_it_is_for_those_who_manage(self, scene: Scene) -> None:
+        async with scene.visitor("policies", policy="listener", key=LISTENER_KEY) as opened:
+            assert "for those who manage" in await opened.page.inner_text("main")
+            opened.problems.clear()  # The browser says that one answer was 403.
+
+
 class TestSystem:
     async def test_stores_connections_and_refusals_are_told_and_no_key(self, scene: Scene) -> None:
         status, text = scene.primary.request("GET", "/no-such-queue?api-version=2021-05")

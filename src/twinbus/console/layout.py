@@ -23,6 +23,7 @@ _PAGES = {
     "entities": "Entities",
     "messages": "Messages",
     "incidents": "Incidents and drills",
+    "policies": "Policies",
     "system": "System",
 }
 _OF_PAIRS = ("pair", "incidents")
@@ -33,6 +34,7 @@ _BELONGS = {
     "job": "messages",
     "incident": "incidents",
     "drill": "incidents",
+    "policy": "policies",
 }
 
 

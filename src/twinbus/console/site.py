@@ -30,6 +30,7 @@ from twinbus.console.pages import (
     message,
     messages,
     pair,
+    policies,
     sign_in,
     system,
     work,
@@ -74,6 +75,8 @@ PAGES: dict[str, Page] = {
     "incidents": incidents.page,
     "incident": incidents.one,
     "drill": drills.page,
+    "policies": policies.page,
+    "policy": policies.one,
     "system": system.page,
 }
 # The parts of a page that change by themselves, by the ids of their elements.
@@ -102,6 +105,11 @@ ACTS: dict[str, Act] = {
     "job/end": work.end,
     "drill/start": drills.start,
     "drill/abort": drills.abort,
+    "policy/add": policies.add,
+    "policy/keys": policies.show_keys,
+    "policy/rights": policies.change_rights,
+    "policy/rotate": policies.rotate,
+    "policy/remove": policies.remove,
     "system/fault": system.begin_fault,
     "system/lift": system.lift_fault,
 }

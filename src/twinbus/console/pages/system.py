@@ -156,9 +156,11 @@ def _limits(limits: Sequence[Document]) -> Markup:
 
 
 def _policies(policies: Sequence[Document]) -> Markup:
-    rows = [(policy["name"], ", ".join(policy["rights"])) for policy in policies]
-    words = el("p", "Keys are never shown here.", class_="faint")
-    return el("section", el("h2", "Policies"), table(("Name", "Rights"), rows), words)
+    rows = [
+        (el("a", policy["name"], href=link("policy", name=policy["name"])), ", ".join(policy["rights"]))
+        for policy in policies
+    ]
+    return el("section", el("h2", "Policies"), table(("Name", "Rights"), rows))
 
 
 def _connections(connections: Sequence[Document]) -> Markup:
