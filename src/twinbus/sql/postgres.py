@@ -48,6 +48,19 @@ _SETTINGS = {
     "jit": "off",
     "plan_cache_mode": "force_generic_plan",
 }
+# For whoever moves whole tables: statements take as long as they take, and the server chooses its plans itself.
+_BULK_SETTINGS = {
+    "statement_timeout": "0",
+    "idle_in_transaction_session_timeout": "0",
+    "client_encoding": "UTF8",
+    "enable_seqscan": "on",
+    "enable_hashjoin": "on",
+    "enable_mergejoin": "on",
+    "enable_bitmapscan": "on",
+    "enable_sort": "on",
+    "plan_cache_mode": "auto",
+}
+BULK_PATIENCE_S = 3600.0
 _DURABLE = {"fsync": ("on",), "full_page_writes": ("on",), "synchronous_commit": ("on", "remote_apply")}
 
 Row: TypeAlias = tuple[Any, ...]
@@ -60,15 +73,17 @@ class Connection(psycopg.Connection[Row]):
     It never asks the server to cancel: cancelling a commit that waits for its standby would let it look done.
     """
 
+    patience_s = PATIENCE_S
+
     def wait(self, gen: PQGen[T], interval: float = 0.1, timeout: float | None = None) -> T:
-        """Wait for an answer; a silence of more than PATIENCE_S ends the connection, and the outcome is unknown."""
+        """Wait for an answer; a silence of more than `patience_s` ends the connection, and the outcome is unknown."""
         if timeout is not None:
             return super().wait(gen, interval, timeout)
         try:
-            return super().wait(gen, interval, PATIENCE_S)
+            return super().wait(gen, interval, self.patience_s)
         except errors._WaitTimeout as error:
             self.close()
-            raise psycopg.OperationalError(f"The database did not answer for {PATIENCE_S:.0f} s.") from error
+            raise psycopg.OperationalError(f"The database did not answer for {self.patience_s:.0f} s.") from error
 
 
 def connect(url: str, schema: str | None = None, settings: Mapping[str, str] | None = None) -> Connection:
@@ -101,6 +116,13 @@ def connect(url: str, schema: str | None = None, settings: Mapping[str, str] | N
     except BaseException:
         connection.close()
         raise
+    return connection
+
+
+def connect_for_bulk(url: str, schema: str | None = None) -> Connection:
+    """A connection for moving whole tables, on which a statement may take an hour."""
+    connection = connect(url, schema, _BULK_SETTINGS)
+    connection.patience_s = BULK_PATIENCE_S
     return connection
 
 

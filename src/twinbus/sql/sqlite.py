@@ -5,12 +5,15 @@ Which tables there are, and what is written, is the business of whoever opens it
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import apsw
 
 from twinbus.model.errors import BusError, Fault
 
 PAGE_BYTES = 8192
 CACHE_KIB = 16 * 1024
+_ALONE = "unix-none"  # Files without locks and shared memory.
 
 # After one of these nobody knows what is on the disk. The engine's own state may be ahead of it, so nothing may be
 # tried again as if nothing had happened.
@@ -42,6 +45,29 @@ def connect(path: str, vfs: str | None = None, cache_kib: int = CACHE_KIB) -> ap
             f"The database does not offer what durability needs: journal_mode is {mode} (must be wal), synchronous"
             f" is {synchronous} (must be 2, full). Put the data directory on a local file system.",
         )
+    return database
+
+
+def read_only(path: Path) -> apsw.Connection:
+    """Open a database that nobody is using, to read what was committed, its log included, and change no file.
+
+    Without a memory that processes share there is no `-shm` to be written, and at closing the log stays where it is.
+    That needs a file which nobody else has open: whoever calls this holds the lock on the directory.
+    """
+    log = path.with_name(f"{path.name}-wal")
+    has_log = log.exists() and log.stat().st_size > 0
+    if has_log and _ALONE not in apsw.vfs_names():
+        raise BusError(Fault.NOT_IMPLEMENTED, "This system's SQLite cannot read a log without changing files.")
+    try:
+        # With nothing in the log, not even an empty one is made if the file is said to be immutable.
+        address = f"{path.absolute().as_uri()}?{'mode=ro' if has_log else 'immutable=1'}"
+        flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+        database = apsw.Connection(address, flags=flags, vfs=_ALONE if has_log else None)
+        leave_log(database)
+        _pragma(database, "locking_mode=exclusive")
+        _pragma(database, "schema_version")  # Nothing was read so far.
+    except apsw.Error as error:
+        raise BusError(Fault.STORE_UNAVAILABLE, f"The database {path} could not be read: {error}") from error
     return database
 
 
