@@ -112,25 +112,14 @@ class CatalogFile:
 
         A setting that is damaged is an error, because keys are among them; a row that is damaged says so.
         """
-        meta: dict[str, str] = {}
         try:
-            for key, value, checksum in self._database.execute("SELECT key, value, checksum FROM meta"):
-                if checksum != checksum_of(key, value):
-                    raise _unreadable(f"its value of '{key}' does not match its checksum")
-                meta[key] = value
-            rows = [
-                EntityRow(*row[:5])._replace(problem="" if row[5] == checksum_of(*row[:5]) else DAMAGED)
-                for row in self._database.execute(
-                    "SELECT id, name, kind, store, document, checksum FROM entity ORDER BY id"
-                )
-            ]
+            return _load(self._database)
         except apsw.Error as error:
             raise _unreadable(str(error)) from error
-        return {key: value for key, value in meta.items() if key not in _HIDDEN}, rows
 
     def dropping(self) -> dict[int, int]:
         """What was removed and is perhaps still in its store: the store of each number."""
-        return dict(self._database.execute("SELECT entity, store FROM dropping"))
+        return _dropping(self._database)
 
     def put(self, row: EntityRow) -> None:
         """Add an entity, or replace the one with the same number."""
@@ -244,6 +233,41 @@ def _unreadable(reason: str) -> BusError:
         f"The catalog cannot be read: {reason}. Put catalog.db back from a backup, or have it made anew from what the"
         " messaging stores remember: `twinbus catalog rebuild`. Nothing in it was changed.",
     )
+
+
+def read(database: apsw.Connection) -> tuple[dict[str, str], list[EntityRow], dict[int, int]]:
+    """What a catalog's file says that is opened for reading only, so that an older one cannot be brought up to date.
+
+    Its settings, its entities, and what was removed and is perhaps still in its store.
+    """
+    tables = {row[0] for row in database.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
+    version = (
+        database.execute("SELECT value FROM meta WHERE key = ?", (_VERSION_KEY,)).get if "meta" in tables else None
+    )
+    if version != str(VERSION):
+        raise BusError(
+            Fault.NOT_ALLOWED,
+            f"The catalog's file has version {version}, and what is read here must have {VERSION}. If it is older,"
+            " serve it once with this version of Twinbus, which brings it up to date.",
+        )
+    return *_load(database), _dropping(database)
+
+
+def _load(database: apsw.Connection) -> tuple[dict[str, str], list[EntityRow]]:
+    meta: dict[str, str] = {}
+    for key, value, checksum in database.execute("SELECT key, value, checksum FROM meta"):
+        if checksum != checksum_of(key, value):
+            raise _unreadable(f"its value of '{key}' does not match its checksum")
+        meta[key] = value
+    rows = [
+        EntityRow(*row[:5])._replace(problem="" if row[5] == checksum_of(*row[:5]) else DAMAGED)
+        for row in database.execute("SELECT id, name, kind, store, document, checksum FROM entity ORDER BY id")
+    ]
+    return {key: value for key, value in meta.items() if key not in _HIDDEN}, rows
+
+
+def _dropping(database: apsw.Connection) -> dict[int, int]:
+    return dict(database.execute("SELECT entity, store FROM dropping"))
 
 
 def _prepare(database: apsw.Connection) -> None:

@@ -14,8 +14,10 @@ from psycopg import sql
 from twinbus.model.errors import BusError, Fault
 from twinbus.sql.postgres import Connection, integers
 from twinbus.store.catalog import DAMAGED, EntityRow, checksum_of
+from twinbus.store.postgres.schema import unfinished
 
 VERSION = 2
+UNFINISHED_VERSION = 0  # It is being filled from elsewhere; no version of Twinbus serves it.
 STALE_S = 5  # A gateway that has not been heard of for so long does not count any more.
 
 T = TypeVar("T")
@@ -109,6 +111,8 @@ class CatalogDatabase:
                     self._execute(statement)
                 return
             version = int(self._value("SELECT version FROM {s}.counter"))
+            if version == UNFINISHED_VERSION:
+                raise unfinished("The catalog in the database")
             if version > VERSION:
                 raise BusError(
                     Fault.STORE_UNAVAILABLE,

@@ -13,6 +13,8 @@ from twinbus.model.errors import BusError, Fault
 from twinbus.sql.postgres import Connection
 
 VERSION = 3
+KIND = "messaging-store"
+UNFINISHED_KIND = "unfinished-messaging-store"  # It is being filled from elsewhere; no version of Twinbus serves it.
 
 # A sub-queue's counters in an entity's row, in this order; there are three sub-queues.
 COUNTERS = ("next_seq", "active", "deferred", "scheduled", "damaged", "bytes", "head")
@@ -144,9 +146,7 @@ def prepare(connection: Connection, schema: str) -> None:
         if version is None:
             for statement in TABLES:
                 connection.execute(statement)
-            connection.execute(
-                "INSERT INTO meta VALUES ('kind', 'messaging-store'), ('schema_version', %s)", (str(VERSION),)
-            )
+            connection.execute("INSERT INTO meta VALUES ('kind', %s), ('schema_version', %s)", (KIND, str(VERSION)))
         elif version > VERSION:
             raise BusError(
                 Fault.STORE_UNAVAILABLE,
@@ -160,12 +160,23 @@ def prepare(connection: Connection, schema: str) -> None:
                 connection.execute("UPDATE meta SET value = %s WHERE key = 'schema_version'", (str(old + 1),))
 
 
+def unfinished(what: str) -> BusError:
+    """Why something is not opened that `twinbus store migrate` has not finished."""
+    return BusError(
+        Fault.NOT_ALLOWED,
+        f"{what} is what an unfinished `twinbus store migrate` has left. Run it again: it begins anew. The directory"
+        " that it reads has everything.",
+    )
+
+
 def _version(connection: Connection, schema: str) -> int | None:
     tables = {row[0] for row in connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = %s", (schema,))}
     if not tables:
         return None
     if "meta" in tables:
         meta: dict[str, str] = dict(connection.execute("SELECT key, value FROM meta").fetchall())
-        if meta.get("kind") == "messaging-store":
+        if meta.get("kind") == KIND:
             return int(meta["schema_version"])
+        if meta.get("kind") == UNFINISHED_KIND:
+            raise unfinished(f"The schema {schema}")
     raise BusError(Fault.STORE_UNAVAILABLE, f"The schema {schema} holds something, but not a messaging store.")
