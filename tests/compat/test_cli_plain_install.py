@@ -82,6 +82,7 @@ CASES = [
     Case("store drop", "orders --yes", code=1),
     Case("catalog rebuild", "nowhere --yes", code=1),
     Case("catalog accept", "nowhere --yes", code=1),
+    without("postgres", "store migrate", f"data {DATABASE}"),
     Case("clock show"),
     Case("clock advance", "1s"),
     Case("fault list"),

@@ -38,6 +38,12 @@ class DatabaseAddress:
         """What people may see."""
         return f"{self.hosts}/{self.database}"
 
+    @property
+    def without_password(self) -> str:
+        """The address itself, with a word where its password was."""
+        hidden = re.sub(r"(?<=//)([^@/?#:]*):[^@/?#]*@", r"\1:PASSWORD@", self.uri)
+        return re.sub(r"([?&](?:ssl)?password=)[^&#]*", r"\1PASSWORD", hidden)
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, DatabaseAddress) and other.uri == self.uri
 

@@ -50,6 +50,18 @@ from twinbus.wire import view
 START_TRIES = 12  # Each waits for five seconds while other gateways start.
 
 
+def store_schema_of(namespace: str, index: int) -> str:
+    """Where one of a namespace's messaging stores is in its database."""
+    return f"{schema_of(namespace)}_{index}"
+
+
+def spread(addresses: Sequence[DatabaseAddress], count: int) -> list[DatabaseAddress]:
+    """Where each of so many stores is: beyond the first, they lie on the addresses in turn."""
+    if count < len(addresses):
+        raise SettingsError(f"--stores cannot be {count} with {len(addresses)} addresses of stores.")
+    return [addresses[index % len(addresses)] for index in range(count)]
+
+
 class SharedData:
     """What this gateway has open of it."""
 
@@ -57,11 +69,8 @@ class SharedData:
         self, settings: NamespaceSettings, addresses: Sequence[DatabaseAddress], clock: Clock, audience: Audience
     ) -> None:
         count = settings.stores or len(addresses)
-        if count < len(addresses):
-            raise SettingsError(f"--stores cannot be {count} with {len(addresses)} addresses of stores.")
         self._settings = settings
-        # Beyond the first, stores lie on the addresses in turn.
-        self._addresses = [addresses[index % len(addresses)] for index in range(count)]
+        self._addresses = spread(addresses, count)
         self._audience = audience
         self._database_clock = DatabaseClock()
         self.clock: DatabaseClock | MovableClock = self._database_clock
@@ -262,7 +271,7 @@ class SharedData:
         return self.clock.offset_ms if isinstance(self.clock, MovableClock) else 0
 
     def _schema(self, index: int) -> str:
-        return f"{schema_of(self._settings.name)}_{index}"
+        return store_schema_of(self._settings.name, index)
 
     def _listen(self) -> None:
         """One connection for each database hears of all that is in it."""

@@ -15,6 +15,7 @@ from twinbus.cli.running import command, confirm
 from twinbus.cli.showing import clean
 from twinbus.cli.store_journal import journal
 from twinbus.cli.store_orphans import YesOption, adopt, drop, move, orphans, save
+from twinbus.cli.store_migrate import migrate
 
 store = typer.Typer(
     no_args_is_help=True,
@@ -118,6 +119,7 @@ store.command("adopt")(adopt)
 store.command("move")(move)
 store.command("export")(save)
 store.command("drop")(drop)
+store.command("migrate")(migrate)
 
 
 def show_stores(output: Output, stores: list[dict[str, Any]]) -> None:

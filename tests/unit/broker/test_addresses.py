@@ -49,3 +49,23 @@ def test_what_is_no_address_is_refused_without_being_repeated(uri: str) -> None:
 
 def test_settings_do_not_show_addresses() -> None:
     assert SECRET not in repr(NamespaceSettings(store=[f"postgresql://me:{SECRET}@db/bus"]))
+
+
+@pytest.mark.parametrize(
+    ("uri", "shown"),
+    [
+        (f"postgresql://me:{SECRET}@db1:5432,db2/bus", "postgresql://me:PASSWORD@db1:5432,db2/bus"),
+        (
+            f"postgresql://db1/bus?password={SECRET}&sslmode=require",
+            "postgresql://db1/bus?password=PASSWORD&sslmode=require",
+        ),
+        ("postgresql://me@db1/bus?sslmode=require", "postgresql://me@db1/bus?sslmode=require"),
+        ("postgresql://[::1]:5432/bus", "postgresql://[::1]:5432/bus"),
+        (
+            f"postgresql://me:{SECRET}@[::1]:5432/bus?sslpassword={SECRET}",
+            "postgresql://me:PASSWORD@[::1]:5432/bus?sslpassword=PASSWORD",
+        ),
+    ],
+)
+def test_an_address_to_be_shown_has_everything_but_the_password(uri: str, shown: str) -> None:
+    assert DatabaseAddress(uri).without_password == shown
