@@ -39,7 +39,7 @@ from twinbus.store.commands import (
     SetSessionState,
     Transfer,
 )
-from twinbus.store.postgres import move_target, moving
+from twinbus.store.postgres import move_target, moving, schema
 from twinbus.store.postgres.catalog import CatalogDatabase
 from twinbus.store.postgres.journal import PostgresJournal
 from twinbus.store.postgres.store import PostgresStore
@@ -344,6 +344,32 @@ def test_the_catalog_moves(here: Here, url: str) -> None:
     assert sorted(meta) == ["store-0", "store-1", "store-2"]
 
 
+def test_no_column_of_either_side_is_forgotten(here: Here, name: str, url: str) -> None:
+    """Whoever adds a column or a table to one of the stores says here what becomes of it in a move."""
+    PostgresStore(url, f"twinbus_{name}_0").close()
+    with connect(url) as connection:
+        there: dict[str, set[str]] = {}
+        for table, column in connection.execute(
+            "SELECT table_name, column_name FROM information_schema.columns WHERE table_schema = %s",
+            (f"twinbus_{name}_0",),
+        ).fetchall():
+            there.setdefault(table, set()).add(column)
+    of_gateways = {"meta", "gateway", "hold"}  # Who is there, and what they hold.
+    moved = {each.table: {column for column, _ in each.columns} for each in moving.MOVED}
+    assert {table: columns for table, columns in there.items() if table not in of_gateways} == moved
+
+    database = here.bus.store._database  # type: ignore[attr-defined]
+    tables = [row[0] for row in database.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
+    source = {table: {row[1] for row in database.execute(f"PRAGMA table_info({table})")} for table in tables}
+    del source["meta"]  # Kind and version.
+    assert source.pop("claim") == {"id", "queue", "held"}
+    counters = set(schema.COUNTERS) - {"head"}
+    assert source.pop("queue") == {"id", "settings", "dropped"} | counters
+    moved["message"].remove("size")
+    moved["journal"].remove("writer")
+    assert source == {table: columns for table, columns in moved.items() if table not in ("entity", "lock")}
+
+
 def test_the_directory_is_only_read(here: Here, url: str) -> None:
     fill(here.bus)
     data = here.stopped(stores=2)
@@ -380,9 +406,9 @@ DAMAGE = {
 
 
 def test_any_difference_is_found(data: Path, name: str, url: str) -> None:
-    schema = f"twinbus_{name}_0"
-    with closing(read_only(data / "store-0.db")) as source, connect_for_bulk(url, schema) as connection:
-        move_target.begin_store(connection, schema, "a move", {})
+    place = f"twinbus_{name}_0"
+    with closing(read_only(data / "store-0.db")) as source, connect_for_bulk(url, place) as connection:
+        move_target.begin_store(connection, place, "a move", {})
         sent, _ = moving.copy_store(source, connection, lambda _: None)
         assert moving.compare(source, connection, sent, lambda _: None) == []
         for what, statement in DAMAGE.items():

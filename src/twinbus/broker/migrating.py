@@ -78,7 +78,7 @@ class _Source(NamedTuple):
 
     number: int
     file: apsw.Connection
-    meta: dict[str, str]
+    identity: str  # Its new id: what is done there from now on is not in the file.
     address: DatabaseAddress
     schema: str
 
@@ -124,11 +124,11 @@ class Migration:
             with _told(path.name):
                 file = sqlite.read_only(path)
                 self._opened.callback(file.close)
-                meta = schema.read_meta(file)
+                schema.check_current(file)
                 moving.check_source(file)
-            meta.setdefault(IDENTITY_KEY, os.urandom(16).hex())
+            identity = os.urandom(16).hex()
             name = store_schema_of(self._namespace, number)
-            self._sources.append(_Source(number, file, meta, address, name))
+            self._sources.append(_Source(number, file, identity, address, name))
 
     @property
     def rows(self) -> int:
@@ -147,7 +147,7 @@ class Migration:
                 self._finish_store(source)
             meta = {key: value for key, value in self._meta.items() if key != catalog.NEXT_ID_KEY}
             for source in self._sources:
-                meta.setdefault(STORE_KEY.format(source.number), source.meta[IDENTITY_KEY])
+                meta[STORE_KEY.format(source.number)] = source.identity
             move_target.finish_catalog(connection, self._namespace, meta, self._rows, self._next_id())
         exported = any(source.file.execute("SELECT EXISTS (SELECT 1 FROM export)").get for source in self._sources)
         return MovedNamespace(self._namespace, len(self._rows), moved, exported)
@@ -184,7 +184,7 @@ class Migration:
 
         where = f"Messaging store {number} at {source.address.label}"
         with _told(where), connect_for_bulk(source.address.uri, source.schema) as connection:
-            move_target.begin_store(connection, source.schema, self._move, source.meta)
+            move_target.begin_store(connection, source.schema, self._move, {IDENTITY_KEY: source.identity})
             sent, damage = moving.copy_store(source.file, connection, at(Step.COPYING))
             watch(Step.COPIED, number, 0)
             problems = moving.compare(source.file, connection, sent, at(Step.COMPARING))

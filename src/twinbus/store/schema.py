@@ -131,8 +131,8 @@ def prepare(database: apsw.Connection) -> None:
     database.execute(statements.COPY_TRIGGER)
 
 
-def read_meta(database: apsw.Connection) -> dict[str, str]:
-    """What a file says of itself that is opened for reading only; an older one cannot be brought up to date."""
+def check_current(database: apsw.Connection) -> None:
+    """Refuse a file of another version that is opened for reading only: an older one cannot be brought up to date."""
     version = _version(database)
     if version != VERSION:
         raise BusError(
@@ -140,8 +140,6 @@ def read_meta(database: apsw.Connection) -> dict[str, str]:
             f"The messaging store's file has schema version {version}, and what is read here must have {VERSION}. If it"
             " is older, serve it once with this version of Twinbus, which brings it up to date.",
         )
-    own = ("kind", "schema_version")
-    return {key: value for key, value in database.execute("SELECT key, value FROM meta") if key not in own}
 
 
 def _migrate(database: apsw.Connection, version: int) -> None:

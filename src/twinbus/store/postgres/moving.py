@@ -46,7 +46,7 @@ _COUNTS = "json_array({})".format(
 )
 _QUEUE = "(SELECT *, 1 AS head FROM queue)"
 ENTITIES = f"""
-SELECT main.id / 4, main.settings, main.dropped, {_COUNTS}, 0
+SELECT main.id / 4, main.settings, main.dropped = 1, {_COUNTS}, 0
   FROM {_QUEUE} AS main
   JOIN {_QUEUE} AS dead ON dead.id = main.id + 1
   JOIN {_QUEUE} AS transfer ON transfer.id = main.id + 2
@@ -145,6 +145,8 @@ def check_source(database: apsw.Connection) -> None:
     queues, entities = _row(database, "SELECT count(*), count(CASE WHEN id % 4 = 0 THEN 1 END) FROM queue")
     if queues != 3 * entities:
         raise BusError(Fault.NOT_ALLOWED, f"The store has {queues} queues for {entities} entities, not three for each.")
+    if _row(database, "SELECT count(*) FROM queue WHERE dropped NOT IN (0, 1)")[0]:
+        raise BusError(Fault.NOT_ALLOWED, "The store has entities in a state that is not known here.")
     first, last = _row(database, "SELECT coalesce(min(id), 0), coalesce(max(id), 0) FROM body")
     if max(last, -first) >> SEQ_BITS:
         raise BusError(Fault.NOT_ALLOWED, "The store's bodies have numbers that belong to gateways in PostgreSQL.")
