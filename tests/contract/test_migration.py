@@ -578,7 +578,7 @@ def test_a_file_of_another_version_is_refused(
 ) -> None:
     data = Path(shutil.copytree(data, tmp_path / "copy"))
     database = apsw.Connection(str(data / file))
-    database.execute("UPDATE meta SET value = '2' WHERE key = ?", (change,))
+    database.execute("UPDATE meta SET value = '1' WHERE key = ?", (change,))
     database.close()
     with pytest.raises(BusError, match=rf"{file}.*serve it once with this version"):
         Migration(data, [DatabaseAddress(url)], name)

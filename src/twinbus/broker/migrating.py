@@ -16,7 +16,7 @@ from typing import NamedTuple
 from twinbus.broker.addresses import DatabaseAddress
 from twinbus.broker.datadir import DataDirectory
 from twinbus.broker.settings import NamespaceSettings, SettingsError
-from twinbus.broker.shared_data import STORE_KEY, spread, store_schema_of
+from twinbus.broker.shared_data import spread, store_schema_of
 from twinbus.model.errors import BusError, Fault
 from twinbus.model.extras import needing
 from twinbus.sql import sqlite
@@ -24,6 +24,7 @@ from twinbus.sql.copy_rows import Tally
 from twinbus.sql.postgres import Connection, connect_for_bulk
 from twinbus.store import catalog, schema
 from twinbus.store.commands import Sweep
+from twinbus.store.identity import STORE_KEY, known_stores
 from twinbus.store.postgres import move_target, moving
 from twinbus.store.postgres.moving import Damage
 from twinbus.store.postgres.store import PostgresStore
@@ -101,7 +102,7 @@ class Migration:
         with self._opened:
             held = DataDirectory(directory)
             self._opened.callback(held.release)
-            self._meta, self._rows = self._read_catalog(held)
+            self._meta, self._rows, self._dropping = self._read_catalog(held)
             self._open_stores(held, addresses)
             self._opened = self._opened.pop_all()
 
@@ -111,12 +112,18 @@ class Migration:
     def __exit__(self, *problem: object) -> None:
         self._opened.close()
 
-    def _read_catalog(self, held: DataDirectory) -> tuple[dict[str, str], list[catalog.EntityRow]]:
+    def _read_catalog(self, held: DataDirectory) -> tuple[dict[str, str], list[catalog.EntityRow], dict[int, int]]:
         with _told(held.catalog.name), closing(sqlite.read_only(held.catalog)) as file:
-            return catalog.read(file)
+            meta, rows, dropping = catalog.read(file)
+        for row in rows:
+            if row.problem:
+                raise SettingsError(
+                    f"The row of '{row.name}' in {held.catalog.name} is damaged: mend it before the move."
+                )
+        return meta, rows, dropping
 
     def _open_stores(self, held: DataDirectory, addresses: Sequence[DatabaseAddress]) -> None:
-        count = held.stores(None)
+        count = held.stores(None, known_stores(self._meta))
         for number, address in enumerate(spread(addresses, count)):
             path = held.store(number)
             if not path.exists():
@@ -148,7 +155,7 @@ class Migration:
             meta = {key: value for key, value in self._meta.items() if key != catalog.NEXT_ID_KEY}
             for source in self._sources:
                 meta[STORE_KEY.format(source.number)] = source.identity
-            move_target.finish_catalog(connection, self._namespace, meta, self._rows, self._next_id())
+            move_target.finish_catalog(connection, self._namespace, meta, self._rows, self._dropping, self._next_id())
         exported = any(source.file.execute("SELECT EXISTS (SELECT 1 FROM export)").get for source in self._sources)
         return MovedNamespace(self._namespace, len(self._rows), moved, exported)
 
@@ -199,7 +206,7 @@ class Migration:
         return self._describe(source, sent, damage)
 
     def _describe(self, source: _Source, sent: dict[str, Tally], damage: Damage) -> MovedStore:
-        size = source.file.execute("SELECT coalesce(sum(bytes), 0) FROM queue WHERE NOT dropped").get
+        size = source.file.execute("SELECT coalesce(sum(bytes), 0) FROM queue WHERE dropped <> 1").get
         return MovedStore(
             source.number,
             source.schema,

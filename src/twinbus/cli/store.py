@@ -14,8 +14,8 @@ from twinbus.cli.output import Output, Table
 from twinbus.cli.running import command, confirm
 from twinbus.cli.showing import clean
 from twinbus.cli.store_journal import journal
-from twinbus.cli.store_orphans import YesOption, adopt, drop, move, orphans, save
 from twinbus.cli.store_migrate import migrate
+from twinbus.cli.store_orphans import YesOption, adopt, drop, move, orphans, save
 
 store = typer.Typer(
     no_args_is_help=True,

@@ -99,7 +99,12 @@ def finish_store(connection: Connection) -> None:
 
 
 def finish_catalog(
-    connection: Connection, namespace: str, meta: Mapping[str, str], rows: Sequence[EntityRow], next_id: int
+    connection: Connection,
+    namespace: str,
+    meta: Mapping[str, str],
+    rows: Sequence[EntityRow],
+    dropping: Mapping[int, int],
+    next_id: int,
 ) -> None:
     """Fill the catalog and make it one like any other, in one transaction, if it is the same as what is given."""
     with connection.transaction():
@@ -109,6 +114,7 @@ def finish_catalog(
             made.set_meta(key, value)
         for row in rows:
             made.put(row)
+        made.remove(0, dropping)
         name = schema_of(namespace)
         connection.execute(_in(name, "DELETE FROM {s}.meta WHERE key = %s"), (MOVE_KEY,))
         connection.execute(_in(name, "UPDATE {s}.counter SET next_id = %s"), (next_id,))

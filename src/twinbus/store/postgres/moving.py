@@ -46,7 +46,7 @@ _COUNTS = "json_array({})".format(
 )
 _QUEUE = "(SELECT *, 1 AS head FROM queue)"
 ENTITIES = f"""
-SELECT main.id / 4, main.settings, main.dropped = 1, {_COUNTS}, 0
+SELECT main.id / 4, main.settings, main.dropped = 1, {_COUNTS}, 0, main.dropped = 2
   FROM {_QUEUE} AS main
   JOIN {_QUEUE} AS dead ON dead.id = main.id + 1
   JOIN {_QUEUE} AS transfer ON transfer.id = main.id + 2
@@ -63,13 +63,16 @@ SELECT m.queue, m.seq, 0, 0, 0, NULL
           FROM claim, json_each(claim.held) AS held GROUP BY 1, 2) AS c
   JOIN message AS m ON m.queue = c.queue AND m.seq = c.seq
   JOIN body AS b ON b.id = m.body
-  JOIN queue AS q ON q.id = m.queue AND NOT q.dropped
+  JOIN queue AS q ON q.id = m.queue AND q.dropped <> 1
  WHERE m.state < 2 AND m.delivery_count <= c.delivery_count ORDER BY 1, 2"""
 
 MOVED = (
     Moved(
         "entity",
-        (("id", _INT), ("settings", _TEXT), ("dropped", Kind.BOOL), ("counts", Kind.INT8S), ("changes", _INT)),
+        (
+            *(("id", _INT), ("settings", _TEXT), ("dropped", Kind.BOOL), ("counts", Kind.INT8S), ("changes", _INT)),
+            ("aside", Kind.BOOL),
+        ),
         ENTITIES,
     ),
     Moved("body", (("id", _INT), ("data", _BYTES)), "SELECT id, data FROM body ORDER BY id", by_queue=False),
@@ -112,8 +115,11 @@ MOVED = (
     ),
     Moved(
         "name",
-        (("entity", _INT), ("path", _TEXT), ("kind", _TEXT), ("fragment", Kind.INT4), ("gone_at", _INT)),
-        "SELECT entity, path, kind, fragment, gone_at FROM name ORDER BY entity",
+        (
+            *(("entity", _INT), ("path", _TEXT), ("kind", _TEXT), ("fragment", Kind.INT4), ("gone_at", _INT)),
+            ("document", _TEXT),
+        ),
+        "SELECT entity, path, kind, fragment, gone_at, document FROM name ORDER BY entity",
     ),
     Moved(
         "export",
@@ -145,7 +151,7 @@ def check_source(database: apsw.Connection) -> None:
     queues, entities = _row(database, "SELECT count(*), count(CASE WHEN id % 4 = 0 THEN 1 END) FROM queue")
     if queues != 3 * entities:
         raise BusError(Fault.NOT_ALLOWED, f"The store has {queues} queues for {entities} entities, not three for each.")
-    if _row(database, "SELECT count(*) FROM queue WHERE dropped NOT IN (0, 1)")[0]:
+    if _row(database, "SELECT count(*) FROM queue WHERE dropped NOT IN (0, 1, 2)")[0]:
         raise BusError(Fault.NOT_ALLOWED, "The store has entities in a state that is not known here.")
     first, last = _row(database, "SELECT coalesce(min(id), 0), coalesce(max(id), 0) FROM body")
     if max(last, -first) >> SEQ_BITS:
