@@ -9,7 +9,7 @@ import base64
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from twinbus.admin.asked import Asked, Document
+from twinbus.admin.asked import Asked, Document, nothing_else
 from twinbus.admin.browsing import NUMBER_MAX, SUB_QUEUES
 from twinbus.entities.namespace import Namespace
 from twinbus.entities.quarantine import Orphan
@@ -101,13 +101,13 @@ class OrphanRoutes:
     async def _adopt(self, asked: Asked) -> Document:
         orphan, body = self._orphan(asked), asked.body
         name, forward_to = _word(body, "as"), _word(body, "forward_to")
-        _nothing_else(body)
+        nothing_else(body)
         return {"name": await self._namespace.quarantine.adopt(orphan, name, forward_to)}
 
     async def _drop(self, asked: Asked) -> Document:
         orphan = self._orphan(asked)
         confirmed = _word(asked.body, "confirm") or ""
-        _nothing_else(asked.body)
+        nothing_else(asked.body)
         messages = (await self._document(orphan))["messages"]
         await self._namespace.quarantine.drop(orphan, confirmed)
         return {"dropped": orphan.path or str(orphan.entity), "messages": messages}
@@ -122,8 +122,3 @@ def _word(body: Document, key: str) -> str | None:
     if found is not None and (not isinstance(found, str) or not found):
         raise BusError(Fault.ARGUMENT, f"'{key}' must be text.")
     return found
-
-
-def _nothing_else(body: Document) -> None:
-    if body:
-        raise BusError(Fault.ARGUMENT, f"'{next(iter(body))[:40]}' is not known here.")

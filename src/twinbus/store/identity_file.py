@@ -6,6 +6,8 @@ What follows from it is decided by `store.identity`.
 from __future__ import annotations
 
 import os
+from contextlib import closing
+from pathlib import Path
 
 import apsw
 
@@ -21,16 +23,10 @@ _GENERATION, _OPENINGS = "catalog_generation", "openings"
 def read(path: str) -> StoreIdentity | None:
     """Who the file says that it is; None if it does not say. Raises why it cannot be read."""
     try:
-        database = apsw.Connection(f"file:{path}?mode=rw", flags=apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_URI)
+        with closing(sqlite.read_only(Path(path))) as database:
+            return of(database)
     except apsw.Error as error:
-        raise _unreadable(error) from error
-    try:
-        sqlite.leave_log(database)
-        return of(database)
-    except apsw.Error as error:
-        raise _unreadable(error) from error
-    finally:
-        database.close()
+        raise BusError(Fault.STORE_UNAVAILABLE, f"The messaging store could not be opened: {error}") from error
 
 
 def is_there(path: str) -> bool:
@@ -77,7 +73,3 @@ def claim(database: apsw.Connection, belonging: Belonging, number: int) -> Store
         openings,
         database.execute(statements.LAST_JOURNAL).get or 0,
     )
-
-
-def _unreadable(error: apsw.Error) -> BusError:
-    return BusError(Fault.STORE_UNAVAILABLE, f"The messaging store could not be opened: {error}")

@@ -5,6 +5,8 @@ For making a catalog anew; a store that is open is asked with `store.quarantine.
 
 from __future__ import annotations
 
+from contextlib import closing
+from pathlib import Path
 from typing import NamedTuple
 
 import apsw
@@ -33,13 +35,9 @@ SELECT q.id >> 2, coalesce(n.path, ''), coalesce(n.kind, ''), coalesce(n.fragmen
 def read(path: str) -> tuple[StoreIdentity | None, list[Recollection]]:
     """Who the store says that it is, and what it holds."""
     try:
-        database = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READWRITE)
-        try:
-            sqlite.leave_log(database)
+        with closing(sqlite.read_only(Path(path))) as database:
             columns = {row[1] for row in database.execute("PRAGMA table_info(name)")}
             statement = _ENTITIES.format(document="n.document" if "document" in columns else "NULL")
             return identity_file.of(database), [Recollection(*row) for row in database.execute(statement)]
-        finally:
-            database.close()
     except apsw.Error as error:
         raise BusError(Fault.STORE_UNAVAILABLE, f"The messaging store {path} cannot be read: {error}") from error
