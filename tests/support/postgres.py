@@ -216,6 +216,11 @@ class PostgresServer:
             cursor = connection.execute(statement, values)
             return cursor.fetchall() if cursor.description is not None else []
 
+    def execute_at(self, url: str, statement: str) -> None:
+        """Run one statement in another database of the server."""
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute(statement)
+
     def new_schema(self) -> str:
         """A schema name that no other test uses; whoever opens a store in it creates it."""
         return f"test_{os.getpid()}_{next(_schemas)}"

@@ -99,6 +99,7 @@ class SharedData:
 
     async def open(self) -> SharedNamespace:
         """Join the other gateways and open the stores; one whose database is out of reach is tried again later."""
+        await asyncio.to_thread(self._check_catalog_is_there)
         self._catalog = catalog = await self._open_catalog()
         meta, rows = await catalog.load()
         self._check_stores(meta)
@@ -155,6 +156,25 @@ class SharedData:
             raise SettingsError(
                 f"The namespace '{self._settings.name}' has {known} messaging stores; there cannot be"
                 f" {len(self._addresses)} now. Give all their addresses, in the same order."
+            )
+
+    def _check_catalog_is_there(self) -> None:
+        """Stores without a catalog are no new namespace."""
+        name = schema_of(self._settings.name)
+        found = []
+        for address in dict.fromkeys(self._addresses):
+            try:
+                with connect(address.uri) as connection:
+                    if address is self._addresses[0] and identity.has_catalog(connection, name):
+                        return
+                    found += [f"{schema} at {address.label}" for schema in identity.stores_of(connection, name)]
+            except BusError:
+                continue  # Who cannot be reached, or must not be used, is told of when it is opened.
+        if found:
+            raise SettingsError(
+                f"There is no catalog of '{self._settings.name}' at {self._addresses[0].label}, and messaging stores"
+                f" are there: {', '.join(found)}. Give the addresses in the order in which they were given first, or"
+                f" put the schema {name} back. Nothing was changed."
             )
 
     async def _check_catalog(self) -> None:

@@ -18,6 +18,21 @@ def is_there(connection: Connection, schema: str) -> bool:
     return connection.execute("SELECT 1 FROM pg_tables WHERE schemaname = %s LIMIT 1", (schema,)).fetchone() is not None
 
 
+def has_catalog(connection: Connection, schema: str) -> bool:
+    """Whether a namespace's catalog is in the database."""
+    return connection.execute("SELECT to_regclass(%s)", (f'"{schema}".counter',)).fetchone() != (None,)
+
+
+def stores_of(connection: Connection, schema: str) -> list[str]:
+    """The schemas of a namespace's stores in the database, whatever became of its catalog."""
+    rows = connection.execute(
+        "SELECT schemaname FROM pg_tables WHERE tablename = 'meta' AND schemaname ~ ('^' || %s || '_[0-9]+$')"
+        " ORDER BY schemaname",
+        (schema,),
+    ).fetchall()
+    return [row[0] for row in rows]
+
+
 def read(connection: Connection, schema: str) -> StoreIdentity | None:
     """Who the schema says that it is; None if it does not say."""
     found = connection.execute("SELECT to_regclass(%s)", (f'"{schema}".meta',)).fetchone()
