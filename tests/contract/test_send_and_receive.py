@@ -260,6 +260,18 @@ def test_peek_shows_messages_in_any_state_without_taking_them(bus):
     bus.complete(locked)
 
 
+def test_peek_can_be_narrowed_to_active_messages_locked_or_not(bus):
+    bus.send("a", "b", "c", session_id="s")
+    bus.send("later", due_at_ms=bus.now + 60_000)
+    locked, deferred, _ = bus.receive()
+    bus.settle(Outcome.DEFER, deferred)
+    assert ids(bus.peek(active_only=True)) == ["a", "c"]
+    assert ids(bus.peek(active_only=True, start=2)) == ["c"]
+    assert ids(bus.peek(active_only=True, session="s", limit=1)) == ["a"]
+    assert ids(bus.peek(active_only=True, session="t")) == []
+    bus.complete(locked)
+
+
 def test_peek_is_bounded_by_bytes(bus):
     bus.send("a", "b", "c", size=1_000)
     assert ids(bus.peek(max_bytes=2_100)) == ["a", "b"]
@@ -272,6 +284,26 @@ def test_peek_sees_what_the_same_commit_sent(bus):
     peek = Peek(queue=4, from_sequence_number=0, limit=10)
     bus.commit(peek, Send(queue=4, units=[[Incoming(b"x", "a")]]))
     assert ids(peek.result) == ["a"]
+
+
+@pytest.mark.parametrize("mode", [REMOVE, ReceiveMode.PEEK_LOCK])
+def test_an_acquire_can_be_limited_by_frames_of_which_the_last_message_may_take_more(bus, mode):
+    bus.send("a", "b", size=1_000)  # With what the broker says of it, a message takes three frames of 600 bytes.
+    bus.send("c", "d", "e", size=10)
+    acquire = Acquire(queue=4, limit=4, mode=mode, owner=1, frame_bytes=600)
+    bus.commit(acquire)
+    assert ids(acquire.result) == ["a", "b"]
+    assert acquire.truncated
+    assert ids(bus.receive(2, frame_bytes=600)) == ["c", "d"]
+    assert ids(bus.receive(2, frame_bytes=600)) == ["e"]
+
+
+def test_an_acquire_that_was_withdrawn_hands_out_nothing(bus):
+    bus.send("a")
+    acquire = Acquire(queue=4, limit=1, mode=REMOVE, owner=1, withdrawn=True)
+    bus.commit(acquire)
+    assert (acquire.result, acquire.error) == ([], None)
+    assert ids(bus.receive()) == ["a"]
 
 
 def test_batch_delete_removes_old_unlocked_active_messages(bus):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from twinbus.entities.feed import Feed
+from twinbus.entities.feed import UNBOUNDED, Feed
 from twinbus.model.errors import BusError
 from twinbus.model.message import Delivered, Origin, ReceiveMode
 
@@ -23,6 +23,7 @@ class Poll:
     owner = 0  # Nobody's: connections are numbered from one.
     holder = 0
     session: str | None = None
+    bounds = UNBOUNDED
 
     def __init__(self, feed: Feed, mode: ReceiveMode, origin: Origin, is_gone: Callable[[], bool]) -> None:
         self.mode = mode

@@ -8,14 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from twinbus.entities.ports import StorePort
 from twinbus.model.errors import BusError
 from twinbus.model.message import Delivered, Origin, Outcome, ReceiveMode, SessionGrant, Settlement
-from twinbus.store.commands import AcceptSession, Acquire, ReleaseSession, Settle
+from twinbus.store.commands import ACQUIRE_BYTES_MAX, AcceptSession, Acquire, ReleaseSession, Settle
 
 ACQUIRE_MAX = 256
+
+
+class Bounds(NamedTuple):
+    """What one acquire may bring, beside how many messages."""
+
+    max_bytes: int = ACQUIRE_BYTES_MAX
+    frame_bytes: int = 0  # The demand is of frames, of which a message takes one for every so many bytes.
+
+
+UNBOUNDED = Bounds()
 # A hint wakes only this many of the waiting receivers; the others are woken in turn while messages last.
 WAKE_AT_ONCE = 16
 
@@ -28,6 +38,11 @@ class Receiver(Protocol):
     holder: int
     session: str | None
     origin: Origin
+
+    @property
+    def bounds(self) -> Bounds:
+        """What one acquire may bring."""
+        ...
 
     def demand(self) -> int:
         """How many messages it can take now."""
@@ -71,19 +86,37 @@ class Feed:
         self.queue = queue
         self._store = store
         self._waiting: dict[Receiver, None] = {}  # In the order in which they are to be served.
-        self._busy: set[Receiver] = set()
+        self._busy: dict[Receiver, Acquire] = {}
         self._gone: set[Receiver] = set()  # Left while an acquire was under way.
         self._sessions: dict[str, Receiver] = {}
         self._acceptors: dict[SessionRequest, None] = {}  # In the order in which they came.
+        self._watchers: dict[Callable[[], None], None] = {}
 
     @property
     def is_idle(self) -> bool:
         """Whether nobody is here, so that the feed can be forgotten."""
-        return not (self._waiting or self._busy or self._sessions or self._acceptors)
+        return not (self._waiting or self._busy or self._sessions or self._acceptors or self._watchers)
 
     def is_busy(self, receiver: Receiver) -> bool:
         """Whether an acquire for this receiver is under way."""
         return receiver in self._busy
+
+    def asked_for(self, receiver: Receiver) -> int:
+        """How much of its demand is being asked for."""
+        command = self._busy.get(receiver)
+        return 0 if command is None else command.limit
+
+    def watch(self, watcher: Callable[[], None]) -> None:
+        """Have somebody called when there may be something new to see, or the store is gone; he takes nothing."""
+        self._watchers[watcher] = None
+
+    def unwatch(self, watcher: Callable[[], None]) -> None:
+        """Call him no more."""
+        self._watchers.pop(watcher, None)
+
+    def _tell_watchers(self) -> None:
+        for watcher in list(self._watchers):
+            watcher()
 
     def pull(self, receiver: Receiver) -> None:
         """The receiver's demand may have grown: ask the store, unless it is being asked already."""
@@ -93,22 +126,23 @@ class Feed:
         limit = min(receiver.demand(), ACQUIRE_MAX)
         if limit <= 0:
             return
-        self._busy.add(receiver)
-        self._store.submit(
-            Acquire(
-                queue=self.queue,
-                origin=receiver.origin,
-                limit=limit,
-                mode=receiver.mode,
-                owner=receiver.owner,
-                session=receiver.session,
-                holder=receiver.holder,
-                done=partial(self._acquired, receiver),
-            )
+        bounds = receiver.bounds
+        self._busy[receiver] = command = Acquire(
+            queue=self.queue,
+            origin=receiver.origin,
+            limit=limit,
+            mode=receiver.mode,
+            owner=receiver.owner,
+            session=receiver.session,
+            holder=receiver.holder,
+            max_bytes=bounds.max_bytes,
+            frame_bytes=bounds.frame_bytes,
+            done=partial(self._acquired, receiver),
         )
+        self._store.submit(command)
 
     def _acquired(self, receiver: Receiver, command: Acquire) -> None:
-        self._busy.discard(receiver)
+        del self._busy[receiver]
         if receiver in self._gone:
             self._gone.discard(receiver)
             self.give_back(command.result, receiver.origin)
@@ -140,6 +174,7 @@ class Feed:
         """The receiver is gone; its locks stay until they expire or its connection breaks off."""
         self._waiting.pop(receiver, None)
         if receiver in self._busy:
+            self._busy[receiver].withdrawn = True  # If the store has not come to it yet, nothing is taken for nobody.
             self._gone.add(receiver)
         if receiver.session is not None and self._sessions.get(receiver.session) is receiver:
             del self._sessions[receiver.session]
@@ -148,6 +183,8 @@ class Feed:
 
     def wake(self) -> None:
         """Messages may have become available."""
+        if self._watchers:
+            self._tell_watchers()
         woken = 0
         for receiver in list(self._waiting):
             if receiver.session is None:
@@ -246,3 +283,4 @@ class Feed:
         for request in requests:
             self._acceptors.pop(request, None)
             request.done(None, error)
+        self._tell_watchers()

@@ -11,7 +11,7 @@ from functools import partial
 from typing import NamedTuple
 
 from twinbus.entities.entity import AnyEntity
-from twinbus.entities.feed import ACQUIRE_MAX
+from twinbus.entities.feed import ACQUIRE_MAX, UNBOUNDED
 from twinbus.entities.fragments import Fragment
 from twinbus.entities.mailbox import Answers, Mailbox
 from twinbus.entities.partitions import NUMBER_MASK, fragment_of_token, inner_token
@@ -64,6 +64,7 @@ class Forwarder:
     holder = 0
     session: str | None = None
     origin = FORWARD
+    bounds = UNBOUNDED
 
     def __init__(
         self, source: AnyEntity, sub_queue: SubQueue, target: str, find: Find, reader: RecordReader, clock: Clock

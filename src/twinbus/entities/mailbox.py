@@ -60,6 +60,10 @@ class Mailbox:
         """Who is concerned when a store comes or goes."""
         return [self.feed] if self.store_index == store_index else []
 
+    def places(self, session: str | None) -> list[tuple[int, Mailbox]]:
+        """Where its messages, or those of a session, are to be looked for: fragments with their numbers."""
+        return [(0, self)]
+
     # Settling: on the hot path, hence by callback.
 
     def complete(self, tokens: list[bytes], origin: Origin, done: Settled) -> None:
@@ -103,7 +107,14 @@ class Mailbox:
         return expirations
 
     async def peek(
-        self, start: int, limit: int, session: str | None, origin: Origin, max_bytes: int = PEEK_BYTES_MAX
+        self,
+        start: int,
+        limit: int,
+        session: str | None,
+        origin: Origin,
+        max_bytes: int = PEEK_BYTES_MAX,
+        *,
+        active_only: bool = False,
     ) -> list[Delivered]:
         """Look without taking."""
         command = Peek(
@@ -112,6 +123,7 @@ class Mailbox:
             from_sequence_number=start,
             limit=limit,
             session=session,
+            active_only=active_only,
             max_bytes=max_bytes,
         )
         return (await self._store.call(command)).result

@@ -28,7 +28,7 @@ class PartitionedFeed(Feed):
             _FragmentFeed(self, fragment.index, fragment.number(sub_queue), self.ports[fragment.index])
             for fragment in fragments
         ]
-        self._asked: dict[Receiver, dict[int, int]] = {}  # What is under way: by fragment, how many were asked for.
+        self._asked: dict[Receiver, dict[int, Acquire]] = {}  # What is under way, by fragment.
         # Fragments that may have messages, the one that was asked longest ago first.
         self._ready: dict[int, None] = dict.fromkeys(range(len(fragments)))
         self._hints = [0] * len(fragments)  # So that an answer older than a hint does not silence it.
@@ -42,12 +42,20 @@ class PartitionedFeed(Feed):
     @property
     def is_idle(self) -> bool:
         """Whether nobody is here."""
-        return not (self._waiting or self._asked or self._todo) and all(part.is_idle for part in self.parts)
+        busy = self._waiting or self._asked or self._todo or self._watchers
+        return not busy and all(part.is_idle for part in self.parts)
 
     def is_busy(self, receiver: Receiver) -> bool:
         """Whether some fragment is being asked for this receiver."""
         seat = self._seats.get(receiver)
         return receiver in self._asked if seat is None else self.parts[seat].is_busy(receiver)
+
+    def asked_for(self, receiver: Receiver) -> int:
+        """How much of its demand is being asked for."""
+        seat = self._seats.get(receiver)
+        if seat is not None:
+            return self.parts[seat].asked_for(receiver)
+        return sum(command.limit for command in self._asked.get(receiver, {}).values())
 
     # Messages outside of sessions
 
@@ -75,7 +83,7 @@ class PartitionedFeed(Feed):
         if receiver in self._gone:
             return False
         asked = self._asked.get(receiver, {})
-        wanted = min(receiver.demand(), ACQUIRE_MAX) - sum(asked.values())
+        wanted = min(receiver.demand(), ACQUIRE_MAX) - sum(command.limit for command in asked.values())
         self._waiting.pop(receiver, None)
         if wanted <= 0:
             return False
@@ -85,25 +93,23 @@ class PartitionedFeed(Feed):
             return False
         asked = self._asked.setdefault(receiver, asked)
         share, more = divmod(wanted, len(chosen))
+        bounds = receiver.bounds
         for position, index in enumerate(chosen):
             del self._ready[index]
             self._ready[index] = None
-            asked[index] = share + (position < more)
-            self._submit(receiver, index, asked[index])
-        return True
-
-    def _submit(self, receiver: Receiver, index: int, limit: int) -> None:
-        self.ports[index].submit(
-            Acquire(
+            asked[index] = command = Acquire(
                 queue=self.parts[index].queue,
                 origin=receiver.origin,
-                limit=limit,
+                limit=share + (position < more),
                 mode=receiver.mode,
                 owner=receiver.owner,
                 holder=receiver.holder,
+                max_bytes=bounds.max_bytes // len(chosen),
+                frame_bytes=bounds.frame_bytes,
                 done=partial(self._answered, receiver, index, self._hints[index]),
             )
-        )
+            self.ports[index].submit(command)
+        return True
 
     def _answered(self, receiver: Receiver, index: int, hints: int, command: Acquire) -> None:
         asked = self._asked[receiver]
@@ -151,6 +157,8 @@ class PartitionedFeed(Feed):
         self._waiting.pop(receiver, None)
         if receiver in self._asked:
             self._gone.add(receiver)
+            for command in self._asked[receiver].values():
+                command.withdrawn = True
         seat = self._seats.pop(receiver, None)
         if seat is not None:
             if receiver.session is not None and self._holds.get(receiver.session) == seat:
@@ -163,6 +171,7 @@ class PartitionedFeed(Feed):
         self._down.discard(index)
         self._admit_returned()
         self._ready.setdefault(index, None)
+        self._tell_watchers()
         woken = 0
         for receiver in list(self._waiting):
             woken += self._ask(receiver)
@@ -190,6 +199,7 @@ class PartitionedFeed(Feed):
         for request in [each for each in self._todo if not each.asking]:
             del self._todo[request]
             request.done(None, error)
+        self._tell_watchers()
 
     # Sessions
 

@@ -53,6 +53,13 @@ class PartitionedMailbox(Mailbox):
     def feeds_on(self, store_index: int) -> list[Feed]:
         return [part.feed for part in self.parts if part.store_index == store_index]
 
+    def places(self, session: str | None) -> list[tuple[int, Mailbox]]:
+        if session is not None and self._sessions_stay:
+            home = self.feed.home_of(session)
+            return [(home, self.parts[home])]
+        there = [index for index, port in enumerate(self.feed.ports) if port.is_available]
+        return [(index, self.parts[index]) for index in there or [0]]
+
     # Settling
 
     def complete(self, tokens: list[bytes], origin: Origin, done: Settled) -> None:
@@ -106,7 +113,14 @@ class PartitionedMailbox(Mailbox):
         return expirations
 
     async def peek(
-        self, start: int, limit: int, session: str | None, origin: Origin, max_bytes: int = PEEK_BYTES_MAX
+        self,
+        start: int,
+        limit: int,
+        session: str | None,
+        origin: Origin,
+        max_bytes: int = PEEK_BYTES_MAX,
+        *,
+        active_only: bool = False,
     ) -> list[Delivered]:
         """Look in one fragment after the other, so that going on behind the last number sees everything once."""
         first = max(start, 0) >> NUMBER_BITS
@@ -120,7 +134,8 @@ class PartitionedMailbox(Mailbox):
             at = max(start, index << NUMBER_BITS)
             while len(found) < limit and max_bytes > 0:
                 # A page may end early because of its bytes: the fragment is through when nothing comes.
-                page = await self.parts[index].peek(at, limit - len(found), session, origin, max_bytes)
+                part, rest = self.parts[index], limit - len(found)
+                page = await part.peek(at, rest, session, origin, max_bytes, active_only=active_only)
                 if not page:
                     break
                 found += page

@@ -10,7 +10,7 @@ from functools import partial
 from uuid import UUID
 
 from twinbus.entities.entity import MEGABYTE, Entity, Sent
-from twinbus.entities.feed import ACQUIRE_MAX
+from twinbus.entities.feed import ACQUIRE_MAX, UNBOUNDED
 from twinbus.entities.fragments import Fragment
 from twinbus.entities.ports import RecordReader, StorePort
 from twinbus.entities.subscription import Subscription
@@ -39,6 +39,7 @@ class Topic(Entity[TopicDescription]):
     holder = 0
     session: str | None = None
     origin = TOPIC
+    bounds = UNBOUNDED
 
     def __init__(
         self,

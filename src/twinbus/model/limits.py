@@ -14,6 +14,7 @@ BATCH_BYTES_MAX = MESSAGE_BYTES_MAX + 2_048
 # What a diverted message carries beyond what it was: a backlog queue takes so much more, or a message that fits its
 # destination would not fit the backlog.
 BACKLOG_ROOM_BYTES = 4_096
+STAMP_BYTES_MAX = 256  # What the broker itself says of a message that leaves, beside its record.
 MESSAGE_ID_CHARS_MAX = 128
 ENTITY_NAME_CHARS_MAX = 260
 ENTITIES_MAX = 10_000

@@ -10,6 +10,7 @@ import heapq
 import json
 
 from twinbus.model.errors import BusError, Fault
+from twinbus.model.limits import STAMP_BYTES_MAX
 from twinbus.model.message import Delivered, MessageState, ReceiveMode
 from twinbus.store import statements
 from twinbus.store.commands import Acquire, AcquireDeferred
@@ -30,7 +31,7 @@ def acquire(work: Work, command: Acquire) -> None:
     hold: Hold | None = None
     if queue.in_sessions:
         line = hold = held_session(queue, command.session, command.holder, work.now_ms)
-    taken = _take(work, queue, line, command.limit, command.max_bytes)
+    taken = [] if command.withdrawn else _take(work, queue, line, command)
     if not taken:
         return
     if len(taken) < command.limit and line.has_more:
@@ -79,18 +80,19 @@ def held_session(queue: Queue, session: str | None, holder: int, now_ms: int) ->
     return hold
 
 
-def _take(work: Work, queue: Queue, line: Line, limit: int, max_bytes: int) -> Readout:
+def _take(work: Work, queue: Queue, line: Line, command: Acquire) -> Readout:
     """The next available messages of a line, in order; those past their time are dealt with on the way."""
     taken: Readout = []
-    room = max_bytes
+    left, frame_bytes = command.limit, command.frame_bytes
+    room = command.max_bytes
     ready = line.ready
     now = work.now_ms
-    while len(taken) < limit:
+    while left > 0:
         if line.returned and (not ready or line.returned[0] < ready[0][0].seq):
-            _refill_returned(work, queue, line, limit - len(taken), room)
+            _refill_returned(work, queue, line, left, room)
             continue
         if not ready:
-            if line.caught_up or not _refill(work, queue, line, limit - len(taken), room):
+            if line.caught_up or not _refill(work, queue, line, left, room):
                 break
             continue
         message, record = ready[0]
@@ -104,8 +106,16 @@ def _take(work: Work, queue: Queue, line: Line, limit: int, max_bytes: int) -> R
             expire(work, queue, message)
             continue
         room -= size
+        left -= frames_of(message, frame_bytes) if frame_bytes else 1
         taken.append((message, record))
+    command.truncated = left <= 0 and len(taken) < command.limit
     return taken
+
+
+def frames_of(message: Stored, frame_bytes: int) -> int:
+    """How many frames a message takes at most when it leaves: with what it is told by the broker besides."""
+    told = (len(message.overlay or b""), 4 * len(message.reason or ""), 4 * len(message.description or ""))
+    return 1 + (message.size + STAMP_BYTES_MAX + sum(told)) // frame_bytes
 
 
 def _refill_returned(work: Work, queue: Queue, line: Line, wanted: int, room: int) -> None:

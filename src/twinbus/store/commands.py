@@ -14,6 +14,7 @@ from twinbus.model.errors import BusError
 from twinbus.model.message import Counts, Delivered, Incoming, Origin, ReceiveMode, SessionGrant, Settlement
 
 NOBODY = Origin("")
+ACQUIRE_BYTES_MAX = 4 * 1024 * 1024
 
 
 class QueueSettings(NamedTuple):
@@ -181,14 +182,20 @@ class Forget(Command):
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Acquire(Command):
-    """Hand out up to `limit` available messages in order of sequence number, locked for `owner` or removed."""
+    """Hand out up to `limit` available messages in order of sequence number, locked for `owner` or removed.
+
+    With `frame_bytes` the limit is of frames: a message takes one for every so many bytes, and the last one may take
+    more than are left. One that was `withdrawn` before its turn hands out nothing.
+    """
 
     limit: int
     mode: ReceiveMode
     owner: int  # The connection's number: its locks fall when it breaks off.
     session: str | None = None
     holder: int = 0  # The link that must hold the session.
-    max_bytes: int = 4 * 1024 * 1024
+    max_bytes: int = ACQUIRE_BYTES_MAX
+    frame_bytes: int = 0
+    withdrawn: bool = False  # Set by who asked, on another thread, when nobody is there any more to take it.
     truncated: bool = False  # Set by the store: fewer than `limit`, although more may be available.
     result: list[Delivered] = field(default_factory=list)
 
@@ -249,11 +256,12 @@ class DropLocks(Command):
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Peek(Command):
-    """Look at messages from a number on, in any state and locked or not, without taking them."""
+    """Look at messages from a number on, in any state or active ones only, locked or not, without taking them."""
 
     from_sequence_number: int
     limit: int
     session: str | None = None
+    active_only: bool = False
     max_bytes: int = 1024 * 1024
     result: list[Delivered] = field(default_factory=list)
 

@@ -6,6 +6,7 @@ Nothing here changes a message, except that one found damaged is set aside.
 from __future__ import annotations
 
 import json
+from typing import Any
 
 from twinbus.model.message import Counts
 from twinbus.store import statements
@@ -14,16 +15,22 @@ from twinbus.store.commands import Count, Inspect, Peek
 from twinbus.store.volatile import Entity, Queue
 from twinbus.store.work import Work
 
+_FAR = 1 << 62  # No message has such a number.
+
 
 def peek(work: Work, command: Peek) -> None:
-    """Messages from a number on, in any state, locked or not."""
+    """Messages from a number on, in any state or active ones only, locked or not."""
     queue = work.queue_of(command)
     work.flush()
-    values = {"start": command.from_sequence_number, "limit": command.limit, "bytes": command.max_bytes}
+    values: dict[str, Any] = {"start": command.from_sequence_number, "limit": command.limit, "bytes": command.max_bytes}
+    whole, of_session = statements.PEEK, statements.PEEK_SESSION
+    if command.active_only:
+        values["stop"] = _FAR
+        whole, of_session = statements.PAGE, statements.SESSION_PAGE
     if command.session is None:
-        page = work.read(queue, statements.PEEK, **values)
+        page = work.read(queue, whole, **values)
     else:
-        page = work.read(queue, statements.PEEK_SESSION, session=command.session, **values)
+        page = work.read(queue, of_session, session=command.session, **values)
     command.result = [delivered(message, record, b"", 0) for message, record in page.messages]
 
 

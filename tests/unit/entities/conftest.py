@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import pytest
 
+from twinbus.entities.feed import UNBOUNDED
 from twinbus.model.errors import BusError
 from twinbus.model.message import Delivered, Origin, ReceiveMode
 from twinbus.store.catalog import EntityRow
@@ -141,6 +142,7 @@ class FakeReceiver:
         self.owner = owner
         self.holder = holder
         self.origin = Origin(f"connection-{owner}")
+        self.bounds = UNBOUNDED
         self.got: list[Delivered] = []
         self.deliveries: list[int] = []
         self.errors: list[BusError] = []

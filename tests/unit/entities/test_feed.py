@@ -30,6 +30,24 @@ def wait_all(feed: Feed, store: Any, receivers: list[Any]) -> None:
         store.finish(store.take(Acquire), [])
 
 
+class TestWatching:
+    def test_who_watches_is_called_with_every_hint_and_takes_nothing(self, feed: Feed, store: Any) -> None:
+        calls: list[str] = []
+
+        def watcher() -> None:
+            calls.append("looked")
+
+        feed.watch(watcher)
+        assert not feed.is_idle
+        feed.wake()
+        feed.lost(BusError(Fault.STORE_UNAVAILABLE, "down"))
+        assert (len(calls), store.commands) == (2, [])
+        feed.unwatch(watcher)
+        feed.wake()
+        assert len(calls) == 2
+        assert feed.is_idle
+
+
 class TestPull:
     def test_the_store_is_asked_for_what_the_receiver_can_take(self, feed: Feed, store: Any, receiver: Any) -> None:
         link = receiver(7, session="s", mode=ReceiveMode.RECEIVE_AND_DELETE, owner=3, holder=9)
@@ -206,6 +224,16 @@ class TestLeaving:
         store.finish(asked, messages(2, locked=False))
         assert store.commands == []
         assert link.deliveries == []
+
+    def test_an_acquire_that_the_store_has_not_come_to_is_withdrawn(
+        self, feed: Feed, store: Any, receiver: Any
+    ) -> None:
+        link = receiver(5)
+        feed.pull(link)
+        asked = store.take(Acquire)
+        assert (feed.asked_for(link), asked.withdrawn) == (5, False)
+        feed.leave(link)
+        assert asked.withdrawn
 
     def test_a_failure_after_leaving_is_told_to_nobody(self, feed: Feed, store: Any, receiver: Any) -> None:
         link = receiver(3)

@@ -10,6 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from twinbus.entities.feed import UNBOUNDED
 from twinbus.entities.fragments import fragments_of
 from twinbus.entities.partitioned_feed import PartitionedFeed
 from twinbus.entities.partitions import FRAGMENTS, fragment_of_token
@@ -62,6 +63,7 @@ class Link:
 
     mode = ReceiveMode.PEEK_LOCK
     session = None
+    bounds = UNBOUNDED
 
     def __init__(self, number: int) -> None:
         self.owner = self.holder = number

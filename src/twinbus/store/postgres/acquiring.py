@@ -12,7 +12,7 @@ from twinbus.model.errors import BusError, Fault
 from twinbus.model.message import Delivered, MessageState, ReceiveMode
 from twinbus.sql.postgres import integers
 from twinbus.store import statements
-from twinbus.store.acquiring import delivered, held_session
+from twinbus.store.acquiring import delivered, frames_of, held_session
 from twinbus.store.commands import Acquire, AcquireDeferred
 from twinbus.store.postgres import dialect
 from twinbus.store.postgres.text import to_json
@@ -52,6 +52,8 @@ def acquire(work: PostgresWork, group: list[Acquire]) -> None:
     lines: dict[tuple[int, str | None], _Line] = {}
     asked: list[tuple[Acquire, _Line]] = []
     for command in group:
+        if command.withdrawn:
+            continue
         try:
             queue = work.queue_of(command)
             hold = None
@@ -110,12 +112,13 @@ def _take_page(work: PostgresWork, line: _Line, rows: list[tuple[object, ...]], 
 
 def _hand_out_next(work: PostgresWork, command: Acquire, line: _Line) -> None:
     taken: Readout = []
+    left, frame_bytes = command.limit, command.frame_bytes
     room = command.max_bytes
-    while len(taken) < command.limit:
+    while left > 0:
         if not line.ready:
             if line.ended:
                 break
-            line.wanted, line.bytes = command.limit - len(taken), max(room, 1)
+            line.wanted, line.bytes = left, max(room, 1)
             _read(work, [line])
             continue
         message, record = line.ready[0]
@@ -127,9 +130,11 @@ def _hand_out_next(work: PostgresWork, command: Acquire, line: _Line) -> None:
             expire(work, line.queue, message)
             continue
         room -= message.size
+        left -= frames_of(message, frame_bytes) if frame_bytes else 1
         taken.append((message, record))
     if not taken:
         return
+    command.truncated = command.truncated or (left <= 0 and len(taken) < command.limit)
     if len(taken) < command.limit and (line.ready or not line.ended):
         work.hints.ready.add(line.queue.id)
         if line.hold is not None:

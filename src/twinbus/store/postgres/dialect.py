@@ -38,6 +38,7 @@ def _states(where: LiteralString) -> LiteralString:
 
 
 _FROM: LiteralString = "m.queue = %(queue)s AND m.seq >= %(start)s AND m.state < 3"
+_ACTIVE: LiteralString = "m.queue = %(queue)s AND m.seq >= %(start)s AND m.seq < %(stop)s AND m.state = 0"
 _NUMBERS: LiteralString = "SELECT n::bigint FROM json_array_elements_text(%(seqs)s::json) AS n"
 _OLD: LiteralString = (
     f"m.queue = %(queue)s AND m.enqueued_at < %(before_ms)s AND {UNLOCKED} AND m.state {{}}"
@@ -46,6 +47,8 @@ _OLD: LiteralString = (
 _HELD: LiteralString = "m.queue >> 2 = ANY(%(entities)s::bigint[])"
 
 DIALECT: dict[str, LiteralString] = {
+    statements.PAGE: _page(_ACTIVE),
+    statements.SESSION_PAGE: _page(f"{_ACTIVE} AND m.session = %(session)s"),
     statements.PEEK: _page(_FROM),
     statements.PEEK_SESSION: _page(f"{_FROM} AND m.session = %(session)s"),
     statements.BY_NUMBER: _page(f"m.queue = %(queue)s AND m.seq IN ({_NUMBERS}) AND m.state < 3"),
