@@ -8,7 +8,7 @@ from __future__ import annotations
 import socket
 import struct
 
-from support.broker import SOON_S, BrokerProcess
+from support.broker import ROOT_POLICY, SOON_S, BrokerProcess
 
 AMQP_HEADER = b"AMQP\x00\x01\x00\x00"
 SASL_HEADER = b"AMQP\x03\x01\x00\x00"
@@ -82,3 +82,74 @@ class RawConnection:
             if not data:
                 return self.received
             self.received += data
+
+
+def uint(number: int) -> bytes:
+    """A uint, encoded in full."""
+    return b"\x70" + struct.pack(">I", number)
+
+
+def receiving(link: int, address: str, *, settled: bool) -> bytes:
+    """The attach of a receiver; settled means receive and delete."""
+    source = performative(0x28, string(address))
+    return frame(
+        performative(
+            0x12, string(f"link-{link}"), uint(link), b"\x41", b"\x50\x01" if settled else NULL, NULL, source,
+            performative(0x29),
+        )
+    )  # fmt: skip
+
+
+def flow(seen: int, window: int, link: int | None = None, credit: int = 0, *, drain: bool = False) -> bytes:
+    """A flow that says how many frames were seen and may follow, and gives credit to a link; it asks for an answer."""
+    session = (uint(seen), uint(window), uint(0), uint(100))
+    given = (NULL, NULL, NULL) if link is None else (uint(link), uint(0), uint(credit))
+    return frame(performative(0x13, *session, *given, NULL, b"\x41" if drain else b"\x42", b"\x41"))
+
+
+class Receiver:
+    """The session of a client that receives, as bytes; it tells its window by hand and sends nothing by itself."""
+
+    def __init__(self, broker: BrokerProcess, *, window: int, max_frame_size: int = 65_536) -> None:
+        answer = f"\0{ROOT_POLICY}\0{broker.key}".encode()
+        plain = performative(0x41, symbol("PLAIN"), b"\xa0" + bytes([len(answer)]) + answer)
+        self.hello = b"".join(
+            (
+                SASL_HEADER + frame(plain, kind=1) + AMQP_HEADER,
+                frame(performative(0x10, string("raw"), NULL, uint(max_frame_size))),
+                frame(performative(0x11, NULL, b"\x43", uint(window), uint(100))),
+            )
+        )
+        self.codes: list[int] = []
+        self.transfers = 0
+        self.whole = 0  # Transfers that end a delivery.
+        self._bytes = b""
+
+    def put(self, data: bytes) -> None:
+        """Read frames; the headers of both protocols are skipped."""
+        self._bytes += data
+        while len(self._bytes) >= 8:
+            if self._bytes.startswith(b"AMQP"):
+                self._bytes = self._bytes[8:]
+                continue
+            size = int.from_bytes(self._bytes[:4], "big")
+            if len(self._bytes) < size:
+                return
+            body, is_amqp = self._bytes[8:size], self._bytes[5] == 0
+            self._bytes = self._bytes[size:]
+            if is_amqp and body:
+                self._take(body)
+
+    def _take(self, body: bytes) -> None:
+        self.codes.append(body[2])
+        if body[2] == 0x14:
+            self.transfers += 1
+            # The broker leaves `more` out, or writes it last in the list.
+            fields_end = 5 + body[4] if body[3] == 0xC0 else len(body)
+            self.whole += not (body[5] >= 6 and body[fields_end - 1] == 0x41)
+
+    def answered(self) -> bool:
+        """Whether the flow that was sent last has its answer; forgets it."""
+        found = 0x13 in self.codes
+        self.codes = [code for code in self.codes if code != 0x13]
+        return found

@@ -74,6 +74,13 @@ class LinkFlow:
 
 
 @dataclass(slots=True)
+class WindowOpened:
+    """The peer takes transfers on a session again, for somebody who set `wants_window`."""
+
+    session: Session
+
+
+@dataclass(slots=True)
 class Deliveries:
     """Whole deliveries that arrived on one link, in order."""
 
@@ -122,6 +129,7 @@ Event = (
     | LinkAttached
     | LinkDetached
     | LinkFlow
+    | WindowOpened
     | Deliveries
     | Oversized
     | Settlements

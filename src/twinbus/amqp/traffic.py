@@ -9,13 +9,13 @@ import struct
 from collections import deque
 from collections.abc import Iterable
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from twinbus.amqp.carrier import MAX_TAG_SIZE, LinkRole
 from twinbus.amqp.composite import encode_any, encode_composite
 from twinbus.amqp.conditions import INVALID_FIELD, RESOURCE_LIMIT_EXCEEDED, WINDOW_VIOLATION
 from twinbus.amqp.encoder import encode_list, encode_uint
-from twinbus.amqp.events import Deliveries, Event, Oversized, Settlements
+from twinbus.amqp.events import Deliveries, Event, Oversized, Settlements, WindowOpened
 from twinbus.amqp.frames import amqp_frame
 from twinbus.amqp.performatives import ACCEPTED, MAX_UINT, Flow, Transfer
 from twinbus.amqp.states import LinkState, SessionState
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from twinbus.amqp.connection import Connection
     from twinbus.amqp.disposition import DispositionFields
     from twinbus.amqp.link import Link
+    from twinbus.amqp.session import Session
 
 # List8, its size and count, the handle (as 0, or in one byte), the delivery id, and the head of the tag.
 _handle_0 = struct.Struct(">BBBxBIBB").unpack_from
@@ -77,6 +78,7 @@ class Traffic:
         "remote_window",
         "state",
         "waiting",
+        "wants_window",
     )
 
     def __init__(self, connection: Connection, channel: int) -> None:
@@ -101,6 +103,8 @@ class Traffic:
         self._max_unsettled = settings.max_unsettled
         # Frames that wait for the peer's window: (is it a transfer, its pieces).
         self.waiting: deque[tuple[bool, tuple[bytes, ...]]] = deque()
+        # Set by a caller who has something to send and found no room; reset with the event that tells of room.
+        self.wants_window = False
         self.out = connection.out
         self.max_frame_size = connection.remote_max_frame_size
 
@@ -126,6 +130,11 @@ class Traffic:
     def window_left(self) -> int:
         """Frames that the peer may still send before it has to wait; below zero when it did not wait."""
         return self._window
+
+    @property
+    def sendable_frames(self) -> int:
+        """Transfers that the peer's window takes now, beyond those that wait for it already."""
+        return self.remote_window - len(self.waiting)
 
     def send_flow(self, link: Link | None = None, behind_transfers: bool = False) -> None:
         """Tells the peer our windows, and our view of a link if one is given."""
@@ -160,6 +169,9 @@ class Traffic:
         # A peer that claims to have seen more frames than there were has seen all of them.
         self.remote_window = flow.incoming_window - (unseen if unseen < 0x80000000 else 0)
         self._send_waiting()
+        if self.wants_window and self.sendable_frames > 0:
+            self.wants_window = False
+            events.append(WindowOpened(cast("Session", self)))
         if flow.handle is not None:
             link = self._links_by_remote.get(flow.handle)
             if link is not None and link.state in _TAKING_FLOWS:

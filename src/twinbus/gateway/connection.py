@@ -20,6 +20,7 @@ from twinbus.amqp.performatives import Error
 from twinbus.gateway.attaching import attach
 from twinbus.gateway.context import Context, log
 from twinbus.gateway.node import Node
+from twinbus.gateway.outlet import Outlet
 from twinbus.model.errors import BusError, Fault
 from twinbus.model.message import Origin
 from twinbus.model.security import Rights
@@ -49,11 +50,11 @@ class ClientConnection(asyncio.Protocol):
         self.number = self.context.next_number()
         self.label = f"c{self.number}"
         self.origin = Origin(self.label)
-        self.is_paused = False
         self.is_lost = False
         self._said_goodbye = False
         self._opened_at_ms: int | None = None
         self.nodes: dict[Link, Node] = {}
+        self.outlet: Outlet = Outlet(self.nodes)
         self.tasks: set[asyncio.Task[None]] = set()
         self._grants: dict[str | None, access.Grant] = {}  # By audience; None for a name and key given by SASL.
         self._loop = asyncio.get_running_loop()
@@ -76,7 +77,7 @@ class ClientConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A peer connected."""
         self._transport = cast(asyncio.Transport, transport)
-        self._transport.set_write_buffer_limits(high=1024 * 1024)
+        self.outlet.opened(self._transport)
         self.gateway.joined(self)
         self.suffer()
 
@@ -141,13 +142,11 @@ class ClientConnection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         """The peer reads too slowly: nothing new is fetched for it."""
-        self.is_paused = True
+        self.outlet.is_full = True
 
     def resume_writing(self) -> None:
         """The peer reads again."""
-        self.is_paused = False
-        for node in list(self.nodes.values()):
-            node.resume()
+        self.outlet.emptied()
 
     def mark_dirty(self) -> None:
         """Something was queued outside of `data_received`: write it at the end of this turn."""
@@ -157,8 +156,7 @@ class ClientConnection(asyncio.Protocol):
         """Write what is queued, in one piece."""
         if self._transport is None or self.is_lost or self._is_hanging_up or self._unheard is not None:
             return
-        data = self._core.take()
-        if data:
+        if data := self._core.take():
             self._transport.write(data)
         if self._core.wants_close:
             self._hang_up()
@@ -197,10 +195,12 @@ class ClientConnection(asyncio.Protocol):
             self.abort()
         elif suffering.is_blackholed:
             self._unheard = self._unheard or []
+            self.outlet.is_stopped = True
         elif self._unheard is not None:
             unheard, self._unheard = self._unheard, None
             for data in unheard:
                 self.data_received(data)
+            self.outlet.restarted()
             self.flush()
 
     def start(self, work: Coroutine[Any, Any, None]) -> None:
@@ -391,6 +391,7 @@ _HANDLERS: dict[type, Callable[[ClientConnection, Any], None]] = {
     events.LinkAttached: ClientConnection._on_attached,
     events.LinkDetached: ClientConnection._on_detached,
     events.LinkFlow: ClientConnection._on_flow,
+    events.WindowOpened: lambda connection, event: connection.outlet.resume(event.session),
     events.Deliveries: ClientConnection._on_deliveries,
     events.Oversized: ClientConnection._on_oversized,
     events.Settlements: ClientConnection._on_settlements,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from twinbus.amqp.link import Link
 from twinbus.amqp.performatives import ACCEPTED, Accepted, Rejected
 from twinbus.entities.entity import AnyEntity
+from twinbus.entities.feed import UNBOUNDED, Bounds
 from twinbus.entities.mailbox import Answers, lock_error
 from twinbus.gateway.node import Node
 from twinbus.gateway.unsettled import Unsettled
@@ -26,9 +27,10 @@ if TYPE_CHECKING:
     from twinbus.gateway.connection import ClientConnection
 
 INSPECTED_AT_ONCE = 100
+TRANSFER_BYTES = 64  # What a frame has in front of a piece of a message, with the longest tag.
 Decision = tuple[int, bytes, Any, bool]  # delivery id, tag, state, settled
 Decided = tuple[int | None, Settlement, dict[str, Any] | None]  # whom to answer, what, changed properties
-# Settled without an outcome: the client gives the message up untouched.
+# Settled without an outcome, and without a default in the source: the client gives the message up untouched.
 UNDECIDED = outcomes.Decision(Outcome.RELEASE)
 
 
@@ -38,7 +40,14 @@ class Egress(Node):
     right = Rights.LISTEN
 
     def __init__(
-        self, connection: ClientConnection, link: Link, entity: AnyEntity, sub_queue: int, path: str, mode: ReceiveMode
+        self,
+        connection: ClientConnection,
+        link: Link,
+        entity: AnyEntity,
+        sub_queue: int,
+        path: str,
+        mode: ReceiveMode,
+        undecided: outcomes.Decision | None = None,
     ) -> None:
         self.connection = connection
         self.link = link
@@ -57,23 +66,45 @@ class Egress(Node):
         self._draining = False
         self._polled = False  # The client asked since the last answer: an empty one is an operation too.
         self._asked_to = 0  # How many deliveries, since the link is open, its requests add up to.
+        self._undecided = undecided or UNDECIDED
         self._unsettled = Unsettled(link.session)
         self._waits_for_room = False
         # In sessions and sub-queues the order counts for more than a delay.
         self._may_delay = sub_queue == SubQueue.MAIN and not entity.requires_session
+        self._outlet = connection.outlet
+        self._deletes = mode is ReceiveMode.RECEIVE_AND_DELETE
+        self._frame_bytes = max(link.session.max_frame_size - TRANSFER_BYTES, 1)
+        self._outlet.deleting_links += self._deletes
         entity.links += 1
+
+    def check_may_stay(self) -> None:
+        """Refuse the link where nobody may receive any more."""
+        self.entity.check_may_take(self.sub_queue)
 
     # What the feed asks
 
     def demand(self) -> int:
         """The credit that can be served now."""
-        if not self.is_open or self.connection.is_paused:
+        if not self.is_open:
+            return 0
+        sendable = self.link.sendable
+        if sendable <= 0:
             return 0
         now_ms = self._context.clock.now_ms()
         room = self._unsettled.room(now_ms)
-        if room <= 0 and self.link.credit > 0:
+        if room <= 0:
             self._wait_for_room(now_ms)
-        return min(self.link.sendable, room)
+        return min(sendable, room, self._outlet.frames(self, self.link.session))
+
+    @property
+    def bounds(self) -> Bounds:
+        """What is deleted must fit the session's window and the output buffer; what is locked may wait for them."""
+        return Bounds(self._outlet.bytes_for_each(), self._frame_bytes) if self._deletes else UNBOUNDED
+
+    @property
+    def frames_under_way(self) -> int:
+        """What the feed was asked for."""
+        return self.feed.asked_for(self) if self.is_open else 0
 
     def _wait_for_room(self, now_ms: int) -> None:
         """Too much is unsettled: look again when the oldest lock has ended, if nothing is settled before."""
@@ -89,7 +120,7 @@ class Egress(Node):
     def deliver(self, messages: list[Delivered]) -> None:
         """Put messages on the wire."""
         link = self.link
-        settled = self.mode is ReceiveMode.RECEIVE_AND_DELETE
+        settled = self._deletes
         self.entity.accessed_at_ms = self._context.clock.now_ms()
         if not settled and link.credit < len(messages):
             self.feed.give_back(messages[link.credit :], self.origin)
@@ -108,6 +139,9 @@ class Egress(Node):
         if not messages and self._polled:
             self._context.namespace.note(self.mailbox, "receive", "empty", self.origin)
         self._polled = False
+        if settled:
+            self.connection.flush()  # So that the next look at the output buffer sees it.
+        self._outlet.fetched(self, link.session)
         if self._draining and messages:
             self.feed.pull(self)  # One acquire brings only so many.
         self._end_drain()
@@ -137,13 +171,15 @@ class Egress(Node):
         self._end_drain()
 
     def _end_drain(self) -> None:
-        """A drain is over when nothing more is there: not while the store is asked, or the client reads slowly."""
-        if self._draining and not self.feed.is_busy(self) and not self.connection.is_paused:
+        """A drain is over when nothing more is there: not while the store is asked, or nothing can be sent."""
+        if not self._draining or self.feed.is_busy(self):
+            return
+        if self.link.credit <= 0 or self._outlet.frames(self, self.link.session) > 0:
             self._draining = False
             self.link.drained()
 
     def resume(self) -> None:
-        """The connection can be written to again."""
+        """The connection can be written to again, or there is room in the session's window."""
         self.feed.pull(self)
         if self._draining:
             self._end_drain()
@@ -169,7 +205,7 @@ class Egress(Node):
             if decision is None:
                 if not settled:
                     continue  # Undecided as yet.
-                decision = UNDECIDED
+                decision = self._undecided
             settlement = Settlement(tag, decision.outcome, None, decision.reason, decision.description, delay_ms)
             looked_at = decision.outcome is Outcome.ABANDON and not delay_ms and self._may_delay
             others.append((answer, settlement, (decision.changes or {}) if decision.changes or looked_at else None))
@@ -265,6 +301,8 @@ class Egress(Node):
             self.is_open = False
             self.feed.leave(self, gives_session_back)
             self.entity.links -= 1
+            self._outlet.deleting_links -= self._deletes
+            self._outlet.fetched(self, self.link.session)
 
 
 def _delay_ms(decision: outcomes.Decision | None) -> int:

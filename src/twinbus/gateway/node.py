@@ -1,6 +1,6 @@
 """What a link leads to, as its connection sees it: something that takes deliveries, decisions, flows and the end.
 
-`Ingress`, `Egress`, the request nodes and the reply links are nodes; each overrides what concerns it.
+`Ingress`, `Egress`, `Browsing`, the request nodes and the reply links are nodes; each overrides what concerns it.
 """
 
 from __future__ import annotations
@@ -17,6 +17,11 @@ class Node:
     path = ""
     right: Rights | None = None  # What the connection must hold while the link lives; None for nodes open to all.
 
+    @property
+    def frames_under_way(self) -> int:
+        """How many frames it may be about to send: they are being fetched for it."""
+        return 0
+
     def received(self, items: list[Delivery]) -> None:
         """Whole deliveries arrived."""
 
@@ -30,7 +35,7 @@ class Node:
         """The link's credit changed."""
 
     def resume(self) -> None:
-        """The connection can be written to again."""
+        """The connection can be written to again, or there is room in the session's window."""
 
     def closed(self) -> None:
         """The link is gone."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from twinbus.amqp import LinkRole, Settings
-from twinbus.amqp.events import Deliveries, SessionEnded
+from twinbus.amqp.events import Deliveries, SessionEnded, WindowOpened
 from twinbus.amqp.performatives import Detach, Flow, Transfer
 
 
@@ -38,6 +38,21 @@ def test_what_the_peers_window_does_not_take_waits_until_it_opens(make_peer: Any
     link.transfer(b"x", b"y", True)
     assert len(peer.heard()) == 1
     assert link.session.remote_window == 98
+
+
+def test_who_wants_the_window_is_told_once_when_it_takes_more_than_what_waits(make_peer: Any) -> None:
+    peer = make_peer()
+    peer.open()
+    peer.begin(incoming_window=0)
+    link = peer.attach(LinkRole.RECEIVER)
+    link.transfer(b"1", b"", True)
+    session = link.session
+    assert session.sendable_frames == -1
+    session.wants_window = True
+    assert not any(isinstance(event, WindowOpened) for event in peer.say(flow(0, 1)))
+    assert session.sendable_frames == 0
+    assert [event.session for event in peer.say(flow(1, 1)) if isinstance(event, WindowOpened)] == [session]
+    assert not any(isinstance(event, WindowOpened) for event in peer.say(flow(1, 5)))
 
 
 def test_a_small_delivery_does_not_overtake_one_that_waits(make_peer: Any) -> None:
