@@ -11,33 +11,11 @@ from proton.utils import BlockingConnection, LinkDetached
 
 from support.atom import Rule
 from support.broker import BrokerProcess, NewQueue
-from support.peer import Modes, Receiver, connected, pump, pump_until
+from support.peer import Cbs, Modes, Receiver, connected, pump, pump_until
 
 pytestmark = pytest.mark.feature("sasl-plain")
 
 KEY = "the-key-of-a-policy-of-one-queue"
-
-
-class Cbs:
-    """Puts tokens on `$cbs`."""
-
-    def __init__(self, connection: BlockingConnection, broker: BrokerProcess) -> None:
-        self.broker = broker
-        self.replies = Receiver(connection, "$cbs", credit=10)
-        self.requests = connection.create_sender("$cbs")
-
-    def put(self, queue: str, token: str) -> int:
-        """The status of the answer."""
-        audience = f"sb://{self.broker.host}:{self.broker.amqp_port}/{queue}"
-        properties = {
-            "operation": "put-token",
-            "type": "servicebus.windows.net:sastoken",
-            "name": audience,
-        }
-        self.requests.send(Message(id="the request", reply_to="$cbs", properties=properties, body=token))
-        reply, _ = self.replies.take()
-        assert reply.correlation_id == "the request"
-        return int(reply.properties["status-code"])
 
 
 def send(connection: BlockingConnection, queue: str) -> None:

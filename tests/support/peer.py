@@ -91,6 +91,28 @@ class Receiver(IncomingMessageHandler):
         delivery.settle()
 
 
+class Cbs:
+    """Puts tokens on `$cbs`."""
+
+    def __init__(self, connection: BlockingConnection, broker: BrokerProcess) -> None:
+        self.broker = broker
+        self.replies = Receiver(connection, "$cbs", credit=10)
+        self.requests = connection.create_sender("$cbs")
+
+    def put(self, queue: str, token: str) -> int:
+        """The status of the answer."""
+        audience = f"sb://{self.broker.host}:{self.broker.amqp_port}/{queue}"
+        properties = {
+            "operation": "put-token",
+            "type": "servicebus.windows.net:sastoken",
+            "name": audience,
+        }
+        self.requests.send(Message(id="the request", reply_to="$cbs", properties=properties, body=token))
+        reply, _ = self.replies.take()
+        assert reply.correlation_id == "the request"
+        return int(reply.properties["status-code"])
+
+
 def put(broker: BrokerProcess, queue: str, bodies: Iterable[str], session_id: str | None = None) -> None:
     """Put messages into a queue, each with one data section."""
     with connected(broker) as connection:

@@ -12,6 +12,7 @@ from twinbus.amqp.link import Link
 from twinbus.amqp.performatives import Coordinator
 from twinbus.amqp.types import Symbol, ULong
 from twinbus.entities.entity import AnyEntity
+from twinbus.gateway.browsing import Browsing
 from twinbus.gateway.cbs import CbsNode
 from twinbus.gateway.egress import Egress
 from twinbus.gateway.ingress import CREDIT, Ingress
@@ -26,6 +27,8 @@ from twinbus.model.message import ReceiveMode
 from twinbus.model.security import Rights
 from twinbus.wire import address as wire_address
 from twinbus.wire import sessions as wire_sessions
+from twinbus.wire import source as wire_source
+from twinbus.wire.sessions import WantedSession
 
 if TYPE_CHECKING:
     from twinbus.gateway.connection import ClientConnection
@@ -77,7 +80,7 @@ def _address_of(link: Link) -> str:
     if isinstance(terminus, Coordinator):
         raise BusError(Fault.NOT_IMPLEMENTED, "Transactions are not offered.")
     address: Any = getattr(terminus, "address", None)
-    if not isinstance(address, str):
+    if not isinstance(address, str) or terminus.dynamic:
         raise BusError(Fault.NOT_IMPLEMENTED, "A link needs the address of an entity; dynamic nodes are not offered.")
     return address
 
@@ -126,18 +129,37 @@ def _attach_sender(connection: ClientConnection, link: Link, address: Address, p
 
 def _attach_receiver(connection: ClientConnection, link: Link, address: Address, path: str) -> None:
     entity = _entity(connection, address, path, Rights.LISTEN)
-    entity.check_may_take(address.subqueue)
     assert link.remote is not None
+    wanted = wire_source.read(link.remote.source)
+    has_sessions = entity.requires_session and address.subqueue is SubQueue.MAIN
+    if wanted.session is not None and not has_sessions:
+        raise BusError(Fault.NOT_ALLOWED, f"'{path}' has no sessions to accept.")
+    if wanted.copies:
+        _attach_browser(connection, link, entity, address.subqueue, path, wanted.session)
+        return
+    entity.check_may_take(address.subqueue)
+    if has_sessions and wanted.session is None:
+        raise BusError(Fault.NOT_ALLOWED, f"'{path}' requires sessions: accept one.")
     settled = link.remote.snd_settle_mode == SND_SETTLED
     mode = ReceiveMode.RECEIVE_AND_DELETE if settled else ReceiveMode.PEEK_LOCK
-    wanted = wire_sessions.read_session_filter(link.remote.source.filter)
-    has_sessions = entity.requires_session and address.subqueue is SubQueue.MAIN
-    if (wanted is not None) != has_sessions:
-        needs = "requires sessions: accept one" if has_sessions else "has no sessions to accept"
-        raise BusError(Fault.NOT_ALLOWED, f"'{path}' {needs}.")
-    egress = Egress(connection, link, entity, address.subqueue, path, mode)
-    if wanted is not None:
-        SessionAttach(connection, link, egress, wanted.session_id).begin()
+    egress = Egress(connection, link, entity, address.subqueue, path, mode, wanted.default)
+    if wanted.session is not None:
+        SessionAttach(connection, link, egress, wanted.session.session_id).begin()
     else:
-        link.accept(max_message_size=ULong(limits.MESSAGE_BYTES_MAX))
+        link.accept(wire_source.in_force(link.remote.source), max_message_size=ULong(limits.MESSAGE_BYTES_MAX))
         connection.enter(link, egress)
+
+
+def _attach_browser(
+    connection: ClientConnection, link: Link, entity: AnyEntity, sub_queue: int, path: str, wanted: WantedSession | None
+) -> None:
+    """Looking takes no session: one that is named is looked at, held or not, and without a name all are."""
+    entity.check_may_receive()
+    assert link.remote is not None
+    if wanted is not None and wanted.session_id is None:
+        raise BusError(Fault.ARGUMENT, f"A browser of '{path}' names the session that it wants, or asks for none.")
+    session = None if wanted is None else wanted.session_id
+    session_filter = None if session is None else wire_sessions.granted_filter(session)
+    source = wire_source.in_force(link.remote.source, session_filter)
+    link.accept(source, max_message_size=ULong(limits.MESSAGE_BYTES_MAX))
+    connection.enter(link, Browsing(connection, link, entity, sub_queue, path, session))

@@ -18,6 +18,7 @@ from twinbus.amqp.types import Symbol, UInt
 from twinbus.entities.entity import AnyEntity
 from twinbus.entities.hosting import Hosting
 from twinbus.entities.namespace import Namespace
+from twinbus.gateway.browsing import Browsing
 from twinbus.gateway.choosing import Choice
 from twinbus.gateway.connection import ClientConnection
 from twinbus.gateway.context import Context
@@ -113,15 +114,15 @@ class Gateway:
 
     def _entity_deleted(self, entity: AnyEntity) -> None:
         gone = BusError(Fault.ENTITY_DELETED, f"The messaging entity '{entity.path}' was deleted.")
-        self._end_links(entity, gone, (Ingress, Egress))
+        self._end_links(entity, gone, (Ingress, Egress, Browsing))
 
     def _entity_changed(self, entity: AnyEntity) -> None:
         """Receivers of an entity that no longer serves them are told; senders learn it with their next message."""
         for connection in list(self.connections):
             for link, node in list(connection.nodes.items()):
-                if isinstance(node, Egress) and node.entity is entity:
+                if isinstance(node, Egress | Browsing) and node.entity is entity:
                     try:
-                        entity.check_may_take(node.sub_queue)
+                        node.check_may_stay()
                     except BusError as error:
                         connection.detach(link, error, node.path)
 

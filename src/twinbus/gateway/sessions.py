@@ -6,8 +6,7 @@ The grant itself is the store's; holding, renewing and losing it concern the `Eg
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from twinbus.amqp.link import Link
 from twinbus.amqp.types import ULong
@@ -19,6 +18,7 @@ from twinbus.model.errors import BusError, Fault
 from twinbus.model.message import SessionGrant
 from twinbus.model.security import Rights
 from twinbus.wire import sessions as wire
+from twinbus.wire import source as wire_source
 
 if TYPE_CHECKING:
     from twinbus.gateway.connection import ClientConnection
@@ -53,9 +53,8 @@ class SessionAttach(Node):
         self._stop_timer()
         egress, link = self._egress, self.link
         egress.session = grant.session_id
-        source: Any = replace(self._remote.source, filter=wire.granted_filter(grant.session_id))
         link.accept(
-            source=source,
+            source=wire_source.in_force(self._remote.source, wire.granted_filter(grant.session_id)),
             max_message_size=ULong(limits.MESSAGE_BYTES_MAX),
             properties=wire.granted_properties(grant.locked_until_ms),
         )

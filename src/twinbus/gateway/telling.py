@@ -8,12 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from twinbus.gateway.browsing import Browsing
 from twinbus.gateway.connection import ClientConnection
 from twinbus.gateway.egress import Egress
 from twinbus.gateway.ingress import Ingress
 
 CONNECTIONS_TOLD = 500
 LINKS_TOLD = 50
+_ROLES: dict[type, str] = {Ingress: "sends", Egress: "receives", Browsing: "browses"}
 
 
 def documents(connections: Iterable[ClientConnection]) -> list[dict[str, Any]]:
@@ -24,9 +26,7 @@ def documents(connections: Iterable[ClientConnection]) -> list[dict[str, Any]]:
 
 def _document(connection: ClientConnection) -> dict[str, Any]:
     links = [
-        {"role": "sends" if isinstance(node, Ingress) else "receives", "entity": node.path}
-        for node in connection.nodes.values()
-        if isinstance(node, Ingress | Egress)
+        {"role": _ROLES[type(node)], "entity": node.path} for node in connection.nodes.values() if type(node) in _ROLES
     ]
     return {
         "id": connection.label,

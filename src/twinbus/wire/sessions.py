@@ -27,16 +27,21 @@ class WantedSession(NamedTuple):
     session_id: str | None
 
 
+def is_session_filter(key: object, value: object) -> bool:
+    """Whether an entry of a source's filter is the one that asks for a session."""
+    described = isinstance(value, Described) and value.descriptor in (SESSION_FILTER, SESSION_FILTER_CODE)
+    return key == SESSION_FILTER or described
+
+
 def read_session_filter(source_filter: Mapping[Any, Any] | None) -> WantedSession | None:
     """The session that a source's filter asks for; None when it asks for no session at all.
 
     The clients send the id plain; others send it described by the filter's name or code.
     """
     for key, value in (source_filter or {}).items():
-        described = isinstance(value, Described)
-        if key != SESSION_FILTER and not (described and value.descriptor in (SESSION_FILTER, SESSION_FILTER_CODE)):
+        if not is_session_filter(key, value):
             continue
-        wanted = value.value if described else value
+        wanted = value.value if isinstance(value, Described) else value
         if wanted is not None and not isinstance(wanted, str):
             raise BusError(Fault.ARGUMENT, "The session filter is neither a session id nor null.")
         return WantedSession(None if wanted is None else storable(str(wanted), "session id"))
