@@ -18,6 +18,7 @@ from twinbus.broker.stores import StoreShell
 from twinbus.broker.threads import Worker
 from twinbus.model.clock import Clock
 from twinbus.model.errors import BusError, Fault
+from twinbus.model.failpoints import failpoint
 from twinbus.model.logged import EventLog
 from twinbus.model.metrics import Labels
 from twinbus.store import export_files
@@ -88,6 +89,7 @@ class StoreExport:
                 self._check_place(stream, part)
                 await self.shell.call(CloseRange(queue=0, range=part))
             await worker.do(partial(self._write, part, hurry))
+            failpoint("journal.export.before_mark")
             await self.shell.call(FinishRange(queue=0, range=part))
             stream = stream._replace(exported=part.last, open=None)
             part = await worker.do(partial(self._next_range, stream, limits))

@@ -26,6 +26,7 @@ from twinbus.admin.site import Site
 from twinbus.broker.certificate import expires_at_s, hosts_in
 from twinbus.broker.clock import MovableClock, SystemClock, WallClock
 from twinbus.broker.drilling import Drilling
+from twinbus.broker.failing import arm_as_told
 from twinbus.broker.health import Health
 from twinbus.broker.hosting import Hosted
 from twinbus.broker.measuring import Measures, Sheet, write_door, write_process
@@ -65,6 +66,7 @@ class Broker:
     ) -> None:
         """`site` are pages for people on the HTTP port, which somebody else serves; `drilling` runs drills."""
         settings.check()
+        arm_as_told(os.environ, settings.faults)
         require(*settings.extra_modules)
         self._site = site
         self._drilling = drilling

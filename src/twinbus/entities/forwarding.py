@@ -19,6 +19,7 @@ from twinbus.entities.ports import RecordReader
 from twinbus.model.address import SubQueue
 from twinbus.model.clock import Clock
 from twinbus.model.errors import BusError, Fault
+from twinbus.model.failpoints import failpoint
 from twinbus.model.logged import EventLog
 from twinbus.model.message import Delivered, Incoming, Origin, Outcome, ReceiveMode, Settlement
 from twinbus.store.commands import Forget, Publish, Send, Transfer
@@ -252,6 +253,7 @@ class _Batch:
         if self._settlements:
             mailbox.settle(self._settlements, FORWARD, self._settled)
         if self._arrived:
+            failpoint("forwarding.before_complete")
             mailbox.complete([move.message.token for move in self._arrived], FORWARD, self._completed)
 
     def _settled(self, answers: Answers, which: Sequence[int] | None = None) -> None:

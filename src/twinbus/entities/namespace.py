@@ -31,6 +31,7 @@ from twinbus.model import limits
 from twinbus.model.clock import Clock
 from twinbus.model.entity import QueueDescription, check_queue, check_update
 from twinbus.model.errors import BusError, Fault
+from twinbus.model.failpoints import failpoint
 from twinbus.model.logged import EventLog
 from twinbus.model.topic import (
     RULES_MAX,
@@ -321,7 +322,9 @@ class Namespace(Guarded):
     async def _make(self, entity: Queue | Topic | Subscription, settings: QueueSettings) -> None:
         try:
             await everywhere.make(entity, settings)
+            failpoint("entity.create.before_catalog")
             await self._save(entity, entity.description, entity.rules if isinstance(entity, Subscription) else ())
+            failpoint("entity.create.after_catalog")
             self._adopt(entity)
         finally:
             self.quarantine.being_made.difference_update(fragment.entity for fragment in entity.fragments)
@@ -456,7 +459,9 @@ class Namespace(Guarded):
         """Forgotten by the catalog, which remembers that its stores are to drop it until they have; why one has not."""
         parts = {fragment.entity: fragment.store_index for fragment in entity.fragments}
         await self._catalog.remove(entity.id, parts)
+        failpoint("entity.delete.before_stores")
         problem = await everywhere.drop(entity)
+        failpoint("entity.delete.after_stores")
         if problem is None:
             await self._catalog.dropped(parts)
         else:

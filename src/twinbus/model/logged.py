@@ -23,6 +23,7 @@ EVENTS: dict[str, str] = {
     "connection.failed": "A connection met a defect; the traceback follows.",
     "job.failed": "A job on messages (redrive, purge) ended early.",
     "fault.changed": "A fault was caused on purpose, or lifted.",
+    "failpoint.armed": "The broker was told by its environment to fail on purpose at a named place.",
     "drill.started": "A drill runs.",
     "drill.ended": "A drill has ended.",
     # Messaging stores and the catalog.

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import apsw
 
 from twinbus.model.errors import BusError, Fault
+from twinbus.model.failpoints import failpoint
 from twinbus.model.logged import EventLog
 from twinbus.sql import sqlite
 from twinbus.store.identity import GENERATION_KEY
@@ -206,12 +207,14 @@ class CatalogFile:
     def _writing(self) -> Iterator[None]:
         """One transaction, on disk when it ends."""
         try:
+            failpoint("catalog.write.before")
             with self._database:
                 yield
         except apsw.ConstraintError as error:
             raise BusError(Fault.ENTITY_EXISTS, "Another entity has this name.") from error
         except apsw.Error as error:
             raise self._failed(error) from error
+        failpoint("catalog.write.after")
 
     def _failed(self, error: apsw.Error) -> BusError:
         """After some errors nobody knows what is on the disk, and the engine's own state is no longer to be trusted."""

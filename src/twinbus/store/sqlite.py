@@ -13,6 +13,7 @@ from typing import Any
 import apsw
 
 from twinbus.model.errors import BusError, Fault
+from twinbus.model.failpoints import failpoint
 from twinbus.model.logged import EventLog
 from twinbus.model.message import ReceiveMode
 from twinbus.sql import sqlite
@@ -151,6 +152,7 @@ class SqliteStore:
             schema.prepare(self._database)
             if belonging is not None:
                 self.identity = identity_file.claim(self._database, belonging, number)
+            failpoint("store.open")
             self._memory = self._load(now_ms)
             self._scales = Scales(self._memory, now_ms)
             self._checkpointer = sqlite.connect(path, vfs, cache_kib=1024)
@@ -233,6 +235,7 @@ class SqliteStore:
         if self._failure is not None:
             return True
         try:
+            failpoint("store.checkpoint")
             moved_all = sqlite.checkpoint(self._checkpointer)
         except apsw.Error as error:
             _log.error("checkpoint.failed", "store {store}: {error}", store=self.number, error=error)

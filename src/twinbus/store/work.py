@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import apsw
 
 from twinbus.model.errors import BusError, Fault
+from twinbus.model.failpoints import failpoint
 from twinbus.model.logged import EventLog
 from twinbus.model.message import Origin
 from twinbus.store.commands import Command, Hints
@@ -83,11 +84,13 @@ class Work:
         """
         if not (self.plan or self._reclaimed or self.journal or self._began):
             return False
+        failpoint("store.commit.before_sync")
         if self.plan or self._reclaimed or self.journal:
             self._apply(self.journal.encode() if self.journal else None)
         if self._began:
             self.database.execute("COMMIT")
             self._began = False
+        failpoint("store.commit.after_sync")
         return True
 
     def _begin(self) -> None:

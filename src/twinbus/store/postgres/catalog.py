@@ -12,6 +12,7 @@ import psycopg
 from psycopg import sql
 
 from twinbus.model.errors import BusError, Fault
+from twinbus.model.failpoints import failpoint
 from twinbus.sql.postgres import Connection, integers
 from twinbus.store.catalog import DAMAGED, EntityRow, checksum_of
 from twinbus.store.postgres.schema import unfinished
@@ -396,7 +397,9 @@ class CatalogDatabase:
                 self._ready()
                 with self._connection.transaction():
                     result = operation()
+                    failpoint("catalog.write.before")
                     is_committing = True
+                failpoint("catalog.write.after")
                 return result
             except psycopg.errors.UniqueViolation as error:
                 raise BusError(Fault.ENTITY_EXISTS, "Another entity has this name.") from error

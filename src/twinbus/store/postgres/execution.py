@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import psycopg
 
 from twinbus.model.errors import BusError, Fault
+from twinbus.model.failpoints import failpoint
 from twinbus.model.message import ReceiveMode
 from twinbus.sql.postgres import Connection, integers
 from twinbus.store import (
@@ -236,7 +237,9 @@ class Transaction:
         synced = any(map(_is_synced, self._group)) or (self._needs.sweeps and has_journal)
         if not synced:
             batch.append(("SET LOCAL synchronous_commit TO off", ()))
+        failpoint("store.commit.before_sync")
         self._finish(batch)
+        failpoint("store.commit.after_sync")
         hints.lost_sessions = [entry for entry in hints.lost_sessions if not entry[2] >> OWNER_BITS]
         return Done(hints, work.now_ms, self._memory.due_ms, synced, {queue >> 2 for queue in ready}, work.journal)
 

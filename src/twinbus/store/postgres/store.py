@@ -11,6 +11,7 @@ from collections.abc import Callable
 import psycopg
 
 from twinbus.model.errors import BusError, Fault
+from twinbus.model.failpoints import failpoint
 from twinbus.model.logged import EventLog
 from twinbus.sql import postgres
 from twinbus.sql.postgres import Connection
@@ -83,6 +84,7 @@ class PostgresStore:
         self._kept_house_ms: int | None = None
         try:
             schema.prepare(self._connection, schema_name)
+            failpoint("store.open")
             row = self._connection.execute("INSERT INTO gateway DEFAULT VALUES RETURNING number").fetchone()
             assert row is not None
             self.gateway = int(row[0])
