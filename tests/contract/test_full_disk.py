@@ -9,14 +9,16 @@ import apsw
 import pytest
 
 from twinbus.model.errors import Fault
+from twinbus.model.failpoints import armed
 from twinbus.model.message import Incoming, Outcome, ReceiveMode, Settlement
-from twinbus.store import reserve, sqlite
 from twinbus.store.commands import Acquire, Complete, Create, Peek, QueueSettings, Send, SetSessionState, Settle
+from twinbus.store.reserve import RESERVE_BYTES as RESERVE
+from twinbus.store.reserve import Reserve
+from twinbus.store.room import NoRoomError
 from twinbus.store.sqlite import SqliteStore
 
 NUMBERS = itertools.count(1)
 KIB = 1024
-RESERVE = 1024 * KIB
 
 
 class SmallDisk(apsw.VFS):
@@ -55,15 +57,7 @@ class File(apsw.VFSFile):
 def disk(tmp_path, monkeypatch):
     """The reserve is a real file on a real disk, so the small one is asked before it is made."""
     disk = SmallDisk(tmp_path)
-    plain = reserve.Reserve.lay_aside
-
-    def lay_aside(self):
-        there = (tmp_path / "store.db.reserve").exists()
-        return (there or disk.used() + RESERVE <= disk.room) and plain(self)
-
-    monkeypatch.setattr(reserve.Reserve, "lay_aside", lay_aside)
-    monkeypatch.setattr(reserve.Reserve.__init__, "__defaults__", (RESERVE,))
-    monkeypatch.setattr(sqlite, "RESERVE_BYTES", RESERVE)
+    monkeypatch.setattr(Reserve, "free_bytes", lambda self: max(disk.room - disk.used(), 0))
     return disk
 
 
@@ -147,14 +141,81 @@ def test_it_takes_messages_again_soon_after_there_is_room(store, disk):
     assert [m.message_id for m in found] == ["m49", "in time"]
 
 
-def test_it_is_full_from_the_start_when_nothing_can_be_laid_aside(store, disk, tmp_path):
+def test_a_start_on_a_full_disk_gives_up_a_part_and_hands_out_what_is_there(store, disk, tmp_path):
     filled(store, disk)
     store.close()
     disk.fill()
     again = opened(tmp_path, disk)
     assert again.is_full
+    assert commit(again, send("refused")).error.fault is Fault.STORE_UNAVAILABLE
     assert len(commit(again, Peek(queue=4, from_sequence_number=0, limit=5)).result) == 5
-    assert commit(again, acquire(5)).error.fault is Fault.STORE_UNAVAILABLE  # Not even a lock can be written.
+    messages = commit(again, acquire(50)).result
+    assert commit(again, Complete(queue=4, tokens=[m.token for m in messages])).result == [None] * 50
     disk.room += 2 * RESERVE
-    assert len(commit(again, acquire(5)).result) == 5
+    assert commit(again, send("in time"), now=2_000).error is None
     again.close()
+
+
+def test_with_nothing_laid_aside_and_no_room_it_can_be_read_and_is_right_when_there_is_room(store, disk, tmp_path):
+    """What was locked at the end counts as delivered; that cannot be written, so nothing is locked until it can."""
+    for number in range(50):
+        commit(store, send(f"m{number}"))
+    commit(store, acquire(5))
+    abandoned(store, tmp_path)
+    for path in tmp_path.glob("*.reserve"):
+        path.unlink()
+    disk.fill()
+    again = opened(tmp_path, disk)
+    assert again.is_full
+    assert len(commit(again, Peek(queue=4, from_sequence_number=0, limit=5)).result) == 5
+    for command in (acquire(5), send("refused")):
+        commit(again, command)
+        assert command.error.fault is Fault.STORE_UNAVAILABLE
+        assert command.error.is_definite
+    disk.room += 3 * RESERVE
+    assert [m.delivery_count for m in commit(again, acquire(6), now=2_000).result] == [1, 1, 1, 1, 1, 0]
+    again.close()
+
+
+def test_a_store_that_cannot_even_be_opened_says_so(store, disk, tmp_path):
+    store.close()
+    with armed("store.open", no_room), pytest.raises(NoRoomError, match="no room on its disk"):
+        opened(tmp_path, disk)
+
+
+def no_room():
+    raise apsw.FullError("the disk is full")
+
+
+def test_a_log_that_needs_more_than_was_laid_aside_is_not_moved_halfway(store, disk, tmp_path):
+    """Half of it would use up the room that receiving needs."""
+    big = [send(f"m{number}", size=1_000_000) for number in range(12)]
+    commit(store, *big)
+    size = (tmp_path / "store.db").stat().st_size
+    (tmp_path / "store.db.reserve").unlink()
+    disk.fill()
+    assert commit(store, send("refused", size=100_000)).error is not None
+    assert store.checkpoint()
+    assert (tmp_path / "store.db").stat().st_size == size
+
+
+def test_what_is_laid_aside_grows_with_the_log_so_that_it_can_be_moved(store, disk, tmp_path):
+    for number in range(24):
+        commit(store, send(f"m{number}", size=500_000))
+        store.checkpoint_due()
+    log = (tmp_path / "store.db-wal").stat().st_size
+    assert (tmp_path / "store.db.reserve").stat().st_size > log > RESERVE
+    disk.fill()
+    assert commit(store, send("refused", size=100_000)).error is not None
+    for _ in range(24):
+        [message] = commit(store, acquire(1)).result
+        assert commit(store, Complete(queue=4, tokens=[message.token])).result == [None]
+    assert (tmp_path / "store.db-wal").stat().st_size == log  # It was moved, and its file has room for all of that.
+
+
+def abandoned(store, directory):
+    """The process is gone: the files stay as they are."""
+    copies = {path.name: path.read_bytes() for path in directory.iterdir() if not path.name.endswith("-shm")}
+    store.close()
+    for name, data in copies.items():
+        (directory / name).write_bytes(data)

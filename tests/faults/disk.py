@@ -14,6 +14,8 @@ from typing import Any
 
 import apsw
 
+from twinbus.store.reserve import RESERVE_BYTES
+
 BROKEN, FULL, HANGING = "broken", "full", "hanging"
 RESERVE = ".reserve"
 
@@ -52,9 +54,12 @@ class File(apsw.VFSFile):
             raise apsw.IOError("the disk is gone")
         return fault
 
+    def _is_reserve_whole(self) -> bool:
+        return os.path.exists(self._reserve) and os.path.getsize(self._reserve) >= RESERVE_BYTES
+
     def xWrite(self, data: bytes, offset: int) -> None:  # noqa: N802
-        # What the store has laid aside is enough for all that these tests do without it.
-        if self._obey() == FULL and offset + len(data) > self.xFileSize() and os.path.exists(self._reserve):
+        # What the store gives up first of all that it has laid aside is enough for these tests.
+        if self._obey() == FULL and offset + len(data) > self.xFileSize() and self._is_reserve_whole():
             raise apsw.FullError("the disk is full")
         super().xWrite(data, offset)
 
@@ -77,8 +82,8 @@ def main() -> None:
 
     stores.STALL_S = stall_s
     lay_aside = Reserve.lay_aside
-    Reserve.lay_aside = lambda self: (  # type: ignore[method-assign]
-        disk.fault(os.path.basename(self._path).removesuffix(RESERVE)) != FULL and lay_aside(self)
+    Reserve.lay_aside = lambda self, more_bytes=0: (  # type: ignore[method-assign]
+        disk.fault(os.path.basename(self._path).removesuffix(RESERVE)) != FULL and lay_aside(self, more_bytes)
     )
     sys.argv[1:3] = []
     run()

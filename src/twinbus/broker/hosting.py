@@ -11,7 +11,7 @@ import logging
 import os
 import shutil
 from collections.abc import Callable, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -79,6 +79,7 @@ class Hosted:
         self.drills: Drilling | None = None  # Only where a pair was described.
         self.disturber: NamespaceDisturber | None = None  # Only where somebody wants faults on purpose.
         self.tell_connections: Callable[[], list[dict[str, Any]]] = list  # Set by whoever has the connections.
+        self._undeclared = ""  # Why something that the settings declare is not there yet.
         self._is_open = False  # Before, nobody is there who could wait for a store.
 
     @property
@@ -101,9 +102,9 @@ class Hosted:
             self.exporter = self._make_exporter()
             self._opened.push_async_callback(self.exporter.close)
         self._opened.callback(self.namespace.flush_notes)
-        await self._ensure_policies()
-        await self._ensure_entities()
-        await self.data.note_stores()
+        await self._declare()
+        with suppress(BusError):  # On a full disk it is noted later.
+            await self.data.note_stores()
         await self.data.started()
 
     def _make_exporter(self) -> Exporter:
@@ -155,6 +156,24 @@ class Hosted:
         """A store takes commands again, and its messages are delivered."""
         if self._is_open:
             self.namespace.store_returned(number, held)
+
+    async def _declare(self) -> None:
+        """Make what the settings declare. What a full disk does not take is made later, if there are keys."""
+        try:
+            await self._ensure_policies()
+            await self._ensure_entities()
+        except BusError as error:
+            if error.fault is not Fault.STORE_UNAVAILABLE or not self.namespace.rules:
+                raise
+            if error.text != self._undeclared:
+                text = "what the settings declare of '{namespace}' cannot be made yet: {error}"
+                log.error("namespace.undeclared", text, namespace=self.settings.name, error=error.text)
+            self._undeclared = error.text
+            return
+        if self._undeclared:
+            self._undeclared = ""
+            text = "what the settings declare of '{namespace}' is there"
+            log.warning("namespace.declared", text, namespace=self.settings.name)
 
     async def _ensure_policies(self) -> None:
         """Policies as the settings have them; what they leave open, above all a key, is made once and kept."""
@@ -209,6 +228,8 @@ class Hosted:
         while True:
             await asyncio.sleep(IDLE_CHECK_S)
             try:
+                if self._undeclared:
+                    await self._declare()
                 await self.namespace.delete_idle()
                 await self.data.note_stores()
             except Exception:

@@ -23,12 +23,14 @@ from twinbus.store.answering import GROWING, full
 from twinbus.store.catalog import CatalogFile, EntityRow
 from twinbus.store.commands import Acquire, Command, Hints, Publish, Record, Send, Sweep
 from twinbus.store.quarantine import Held
+from twinbus.store.room import NoRoomError
 from twinbus.store.sums import Sums
 
 _log = EventLog(__name__)
 
 SWEEP_INTERVAL_S = 0.1
 STALL_S = 10.0  # A commit that takes longer makes its store hang.
+ROOM_S = 1.0  # So often one that had no room to be opened is tried again.
 CLOSE_S = 3.0  # So long a stop waits for a disk.
 C = TypeVar("C", bound=Command)
 T = TypeVar("T")
@@ -63,6 +65,7 @@ class StoreShell:
         self._audience = audience
         self._stall_s = STALL_S if stall_s is None else stall_s
         self._retry_s = retry_s
+        self._waits_for_room = False
         self._tried_at_s = 0.0
         self._sweeping = False
         self._store: OpenStore | None = None
@@ -219,11 +222,12 @@ class StoreShell:
                 raise BusError(Fault.STORE_UNAVAILABLE, "its file has not been released yet.")
             store = await on_thread(self._open_store, f"store-{self.number}-open")
         except Exception as problem:
-            error = problem if isinstance(problem, BusError) else _unreadable(problem)
+            error = problem if isinstance(problem, BusError) else BusError(Fault.STORE_UNAVAILABLE, str(problem))
             is_doubtful = isinstance(error, SetAsideError)
             self._become(StoreState.SET_ASIDE if is_doubtful else StoreState.FAILED, error.text)
+            self._waits_for_room = isinstance(error, NoRoomError)
             raise error from None
-        self._store = store
+        self._store, self._waits_for_room = store, False
         store.sums = self.sums
         self.opened_count += 1
         self.held = store.held()
@@ -264,10 +268,12 @@ class StoreShell:
         task.add_done_callback(self._tasks.discard)
 
     async def _bring_up_quietly(self) -> None:
+        known = self.reason
         try:
             await self.bring_up()
         except BusError as error:
-            self._log_unopened(error)
+            if error.text != known:
+                self._log_unopened(error)
 
     def _log_unopened(self, error: BusError) -> None:
         _log.error("store.failed", "store {store} could not be opened: {error}", store=self.number, error=error.text)
@@ -331,9 +337,10 @@ class StoreShell:
             self._try_again()
 
     def _is_to_be_tried(self) -> bool:
-        if self.state is not StoreState.FAILED or self._retry_s is None or self._changing.locked():
+        retry_s = ROOM_S if self._waits_for_room else self._retry_s
+        if self.state is not StoreState.FAILED or retry_s is None or self._changing.locked():
             return False
-        return self._loop.time() - self._tried_at_s >= self._retry_s
+        return self._loop.time() - self._tried_at_s >= retry_s
 
     def _look_for_stall(self, group: GroupCommit[Command, Hints]) -> None:
         """Real time: a movable clock says nothing about a disk."""
@@ -366,10 +373,6 @@ class StoreShell:
             if not done:
                 text = "store {store}: the disk does not answer, its file is left as it is"
                 _log.error("store.left", text, store=self.number)
-
-
-def _unreadable(problem: Exception) -> BusError:
-    return BusError(Fault.STORE_UNAVAILABLE, f"The messaging store could not be opened: {problem}")
 
 
 class CatalogShell:

@@ -165,8 +165,9 @@ class Namespace(Guarded):
     async def forget_deleted(self) -> None:
         """The catalog need not remember any longer what was dropped late; the broker calls this now and then."""
         if self._deleted_late:
-            late, self._deleted_late = self._deleted_late, []
+            late = list(self._deleted_late)
             await self._catalog.dropped(late)
+            self._deleted_late = self._deleted_late[len(late) :]
 
     def _witness(self, index: int | None = None) -> None:
         """Tell stores how far the catalog is, so that an older one is recognised; one change at a time to each."""
@@ -462,11 +463,14 @@ class Namespace(Guarded):
         failpoint("entity.delete.before_stores")
         problem = await everywhere.drop(entity)
         failpoint("entity.delete.after_stores")
-        if problem is None:
-            await self._catalog.dropped(parts)
-        else:
+        if problem is not None:
             self.quarantine.being_deleted.update(parts)
-        return problem
+            return problem
+        try:
+            await self._catalog.dropped(parts)
+        except BusError:
+            self._deleted_late.extend(parts)  # It is gone; that the catalog need not remember it is told later.
+        return None
 
     async def delete_all(self) -> None:
         """Remove every entity. One that cannot be removed now is an error, and the others are gone."""

@@ -54,6 +54,8 @@ EVENTS: dict[str, str] = {
     "entity.set_aside": "A store holds an entity that the catalog does not know; it is kept and not served.",
     "entity.adopted": "What was set aside is an entity of the namespace again, as an operator wanted.",
     "entity.given_up": "What was set aside was dropped by an operator.",
+    "namespace.undeclared": "A policy or an entity that the settings declare cannot be made yet; it is tried again.",
+    "namespace.declared": "What the settings declare is there at last.",
     "entity.idle.failed": "Idle entities could not be deleted.",
     "forwarding.waiting": "A message cannot be forwarded at present.",
     # Several gateways.

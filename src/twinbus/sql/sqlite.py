@@ -25,11 +25,17 @@ def is_fatal(error: BaseException) -> bool:
     return isinstance(error, _FATAL)
 
 
-def connect(path: str, vfs: str | None = None, cache_kib: int = CACHE_KIB) -> apsw.Connection:
-    """Open a database in WAL mode with a sync at every commit, or say why it cannot be had."""
+def connect(path: str, vfs: str | None = None, cache_kib: int = CACHE_KIB, *, alone: bool = False) -> apsw.Connection:
+    """Open a database in WAL mode with a sync at every commit, or say why it cannot be had.
+
+    `alone` nobody else can open it, but no room on the disk is needed: the index of the log is in memory.
+    """
+    database = None
     try:
         database = apsw.Connection(path, vfs=vfs)
         database.set_busy_timeout(10_000)
+        if alone:
+            _pragma(database, "locking_mode=exclusive")
         _pragma(database, f"page_size={PAGE_BYTES}")
         mode = _pragma(database, "journal_mode=wal")
         _pragma(database, "synchronous=full")
@@ -37,6 +43,8 @@ def connect(path: str, vfs: str | None = None, cache_kib: int = CACHE_KIB) -> ap
         _pragma(database, f"cache_size=-{cache_kib}")
         _pragma(database, "wal_autocheckpoint=0")
     except apsw.Error as error:
+        if database is not None:
+            database.close()  # What it has locked would be locked until the error is forgotten.
         raise BusError(Fault.STORE_UNAVAILABLE, f"The database {path} could not be opened: {error}") from error
     if mode != "wal" or synchronous != 2:
         database.close()

@@ -6,6 +6,7 @@ Small and synchronous; what a document means is known to `entities`.
 from __future__ import annotations
 
 import json
+import os
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -18,10 +19,12 @@ from twinbus.model.failpoints import failpoint
 from twinbus.model.logged import EventLog
 from twinbus.sql import sqlite
 from twinbus.store.identity import GENERATION_KEY
+from twinbus.store.reserve import Reserve
 
 _log = EventLog(__name__)
 
 VERSION = 2
+RESERVE_BYTES = 256 * 1024
 
 # A row's checksum is over all its other columns, so that a damaged one is noticed before anybody acts on it.
 _TABLES = """
@@ -72,31 +75,46 @@ class EntityRow(NamedTuple):
 class CatalogFile:
     """A durable table of entities. Every change is on disk when its call returns, or raises.
 
-    When the disk has failed, the file is closed, and the next call opens it anew.
+    When the disk has failed, the file is closed, and the next call opens it anew. On a full disk it can be read, and
+    what was laid aside beside it is for removing entities, which is what makes room.
     """
 
     def __init__(self, path: str, vfs: str | None = None) -> None:
         self._path = path
         self._vfs = vfs
         self.known_generation = 0  # When it was last looked at.
+        self._reserve = Reserve(f"{os.path.realpath(path)}.reserve", RESERVE_BYTES)
+        self._is_alone = False
         self._opened: apsw.Connection | None = self._open()
 
     def _open(self) -> apsw.Connection:
-        database = sqlite.connect(self._path, self._vfs, cache_kib=2048)
+        is_new = not os.path.exists(self._path)
+        has_room = self._reserve.lay_aside()
+        if has_room or is_new:
+            return self._connect()
+        self._reserve.give_up()  # Opening needs some room.
+        try:
+            return self._connect()
+        except BusError:
+            return self._connect(alone=True)
+
+    def _connect(self, alone: bool = False) -> apsw.Connection:
+        database = sqlite.connect(self._path, self._vfs, cache_kib=2048, alone=alone)
         try:
             _prepare(database)
-            return database
-        except apsw.FullError:
-            raise
-        except apsw.Error as error:
+        except BaseException as problem:
             database.close()
-            raise _unreadable(str(error)) from error
-        except BaseException:
-            database.close()
+            if isinstance(problem, apsw.Error):
+                raise _unreadable(str(problem)) from problem
             raise
+        self._is_alone = alone
+        return database
 
     @property
     def _database(self) -> apsw.Connection:
+        if self._opened is not None and self._is_alone and self._reserve.lay_aside():
+            self._opened.close()  # There is room again for others to open it, too.
+            self._opened = None
         if self._opened is None:
             self._opened = self._open()
         return self._opened
@@ -133,9 +151,18 @@ class CatalogFile:
 
     def remove(self, entity_id: int, parts: Mapping[int, int] | None = None) -> None:
         """Forget an entity; one that is not there is no error. `parts` are its numbers in stores that drop them now."""
+        try:
+            self._remove(entity_id, parts or {})
+        except BusError as error:
+            if not isinstance(error.__cause__, apsw.FullError):
+                raise
+            self._make_room()
+            self._remove(entity_id, parts or {})
+
+    def _remove(self, entity_id: int, parts: Mapping[int, int]) -> None:
         with self._writing():
             self._database.execute("DELETE FROM entity WHERE id = ?", (entity_id,))
-            self._database.executemany("INSERT OR REPLACE INTO dropping VALUES (?, ?)", list((parts or {}).items()))
+            self._database.executemany("INSERT OR REPLACE INTO dropping VALUES (?, ?)", list(parts.items()))
             self._count_change()
 
     def dropped(self, parts: Iterable[int]) -> None:
@@ -193,6 +220,14 @@ class CatalogFile:
             )
         self._opened.close()
 
+    def _make_room(self) -> None:
+        """Give up what was laid aside, and move the log: its file is room then, too."""
+        self._reserve.give_up()
+        try:
+            sqlite.checkpoint(self._database)
+        except apsw.FullError:
+            _log.warning("checkpoint.failed", "the catalog's log cannot be moved: the disk is full")
+
     def _change(self, statement: str, rows: list[tuple[int | str, ...]]) -> None:
         with self._writing():
             self._database.executemany(statement, rows)
@@ -210,6 +245,7 @@ class CatalogFile:
             failpoint("catalog.write.before")
             with self._database:
                 yield
+            self._reserve.lay_aside()
         except apsw.ConstraintError as error:
             raise BusError(Fault.ENTITY_EXISTS, "Another entity has this name.") from error
         except apsw.Error as error:

@@ -1,6 +1,6 @@
-"""Disk space laid aside beside a database: given up when the disk is full, so that receiving and settling can go on.
+"""Disk space laid aside beside a database: given up when the disk is full, so that what is in it can be had.
 
-When that is, and that no more messages are taken until the space could be laid aside again, is the store's decision.
+How much, when, and in which steps it is given up, is `store.room`'s decision, or that of the catalog.
 """
 
 from __future__ import annotations
@@ -18,28 +18,57 @@ class Reserve:
         self._path = path
         self._size_bytes = size_bytes
 
-    def lay_aside(self) -> bool:
-        """Take the room, unless it is taken already; False if the disk has not so much to give."""
-        with suppress(OSError):
-            if os.path.getsize(self._path) >= self._size_bytes:
-                return True
+    @property
+    def held_bytes(self) -> int:
+        """How much is laid aside."""
         try:
+            return os.path.getsize(self._path)
+        except OSError:
+            return 0
+
+    def free_bytes(self) -> int:
+        """What the disk has beside it."""
+        try:
+            disk = os.statvfs(os.path.dirname(self._path) or ".")
+        except OSError:
+            return 0
+        return disk.f_bavail * disk.f_frsize
+
+    def lay_aside(self, more_bytes: int = 0) -> bool:
+        """Hold this room and so much more, neither less nor more than that; False if the disk has not so much."""
+        held, wanted = self.held_bytes, self._size_bytes + more_bytes
+        if held >= wanted:
+            self.give_up(keep_bytes=wanted)
+            return True
+        try:
+            # Looked at first, so that nobody else finds the disk full meanwhile.
+            if self.free_bytes() < wanted - held:
+                return False
             file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError:
             return False
         try:
             if hasattr(os, "posix_fallocate"):
-                os.posix_fallocate(file, 0, self._size_bytes)
+                os.posix_fallocate(file, 0, wanted)
             else:
-                os.ftruncate(file, self._size_bytes)
+                os.ftruncate(file, wanted)
         except OSError:
-            self.give_up()
+            self._shrink_to(held)
             return False
         finally:
             os.close(file)
         return True
 
-    def give_up(self) -> None:
-        """Let others have the room."""
+    def give_up(self, size_bytes: int | None = None, *, keep_bytes: int = 0) -> None:
+        """Let others have so much of the room, or all of it, but keep a rest."""
+        held = self.held_bytes
+        wanted = keep_bytes if size_bytes is None else max(held - size_bytes, keep_bytes)
+        if wanted < held:
+            self._shrink_to(wanted)
+
+    def _shrink_to(self, size_bytes: int) -> None:
         with suppress(OSError):
-            os.unlink(self._path)
+            if size_bytes:
+                os.truncate(self._path, size_bytes)
+            else:
+                os.unlink(self._path)

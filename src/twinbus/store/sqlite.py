@@ -44,7 +44,7 @@ from twinbus.store.balance import Scales
 from twinbus.store.commands import Command, Hints
 from twinbus.store.identity import Belonging, StoreIdentity
 from twinbus.store.journal import JournalRow
-from twinbus.store.reserve import RESERVE_BYTES, Reserve
+from twinbus.store.room import LOG_BYTES, Room
 from twinbus.store.sums import Sums
 from twinbus.store.volatile import Memory
 from twinbus.store.work import TokenSource, Work
@@ -53,7 +53,6 @@ _log = EventLog(__name__)
 
 CACHE_BYTES = 32 * 1024 * 1024
 CHECKPOINT_BYTES = 16 * 1024 * 1024
-ROOM_CHECK_MS = 1_000
 JOURNAL_RETENTION_MS = 7 * 24 * 3600 * 1000
 
 # Phases of a commit, in order; within a phase commands run as they arrived.
@@ -114,9 +113,6 @@ _UNSYNCED = (
 )
 
 
-# What a store whose disk is full does not take.
-
-
 class SqliteStore:
     """A messaging store in one file. Used by one thread at a time, except for `checkpoint`."""
 
@@ -134,30 +130,34 @@ class SqliteStore:
     ) -> None:
         self.number = number
         self.identity: StoreIdentity | None = None
-        self.synced_commits = 0  # For the metrics.
-        self.sums = Sums()
+        self.synced_commits, self.sums = 0, Sums()  # For the metrics.
         self._cache_bytes = cache_bytes
         self._retention_ms = journal_retention_ms
         self._tokens = TokenSource(epoch)
         self._failure: BusError | None = None
-        self._reserve = Reserve(f"{path}.reserve")
-        self._is_full = False
-        self._looked_for_room_ms = now_ms
-        self._closed = False
-        self._synced = True
+        self._room = Room(path, number, now_ms)
+        self._has_claims = False  # Of locks that are gone, which a full disk kept from being counted.
+        self._closed, self._synced = False, True
         self._pages = self._checkpointed_pages = 0  # Written to the log, and of these moved into the database.
         self._scales: Scales | None = None  # What happens at the start is in what it begins with.
+        self._room.before_opening()
+        try:
+            self._open(path, vfs, now_ms, belonging)
+        except (apsw.Error, BusError) as problem:
+            self._room.explain(problem)
+            raise
+
+    def _open(self, path: str, vfs: str | None, now_ms: int, belonging: Belonging | None) -> None:
         self._database = sqlite.connect(path, vfs)
         try:
             schema.prepare(self._database)
-            if belonging is not None:
-                self.identity = identity_file.claim(self._database, belonging, number)
             failpoint("store.open")
+            self._checkpointer = sqlite.connect(path, vfs, cache_kib=1024)
+            self._room.opened(self._database)
+            if belonging is not None:
+                self.identity = identity_file.claim(self._database, belonging, self.number)
             self._memory = self._load(now_ms)
             self._scales = Scales(self._memory, now_ms)
-            self._checkpointer = sqlite.connect(path, vfs, cache_kib=1024)
-            if not self._reserve.lay_aside():
-                self._run_out()
         except BaseException:
             self._database.close()
             raise
@@ -170,7 +170,7 @@ class SqliteStore:
     @property
     def is_full(self) -> bool:
         """Whether its disk is full, so that it hands messages out but takes none."""
-        return self._is_full
+        return self._room.is_full
 
     # The Store protocol.
 
@@ -178,7 +178,7 @@ class SqliteStore:
         """Execute the commands in one transaction; if it fails, one by one, so that only the culprit fails."""
         if self._failure is not None:
             return refuse(group, self._failure)
-        if self._is_full:
+        if self._room.is_full or self._has_claims:
             group = self._without_growth(group, now_ms)
             if not group:
                 return Hints()
@@ -224,7 +224,11 @@ class SqliteStore:
         if self._failure is not None:
             return False
         self._pages = sqlite.pages_written(self._database)
-        return (self._pages - self._checkpointed_pages) * sqlite.PAGE_BYTES > CHECKPOINT_BYTES
+        log_bytes = (self._pages - self._checkpointed_pages) * sqlite.PAGE_BYTES
+        if not self._room.covers(log_bytes, self._database):
+            self._checkpointed_pages = self._pages
+            return False
+        return log_bytes > (LOG_BYTES if self._room.is_full else CHECKPOINT_BYTES)
 
     def checkpoint(self) -> bool:
         """Move what it can of the log into the database, on a connection of its own; True when nothing is left.
@@ -236,6 +240,8 @@ class SqliteStore:
             return True
         try:
             failpoint("store.checkpoint")
+            if self._room.is_full and not self._room.may_move(self._checkpointer):
+                return True
             moved_all = sqlite.checkpoint(self._checkpointer)
         except apsw.Error as error:
             _log.error("checkpoint.failed", "store {store}: {error}", store=self.number, error=error)
@@ -244,6 +250,7 @@ class SqliteStore:
             return True
         if moved_all:
             self._checkpointed_pages = self._pages
+            self._room.moved()
         return moved_all
 
     def entities(self) -> list[int]:
@@ -305,7 +312,7 @@ class SqliteStore:
     def _run_alone(self, command: Command, now_ms: int) -> Hints:
         if self._failure is not None:
             return refuse([command], self._failure)
-        if self._is_full and isinstance(command, GROWING):
+        if self._room.is_full and isinstance(command, GROWING):
             return refuse([command], full())
         try:
             return self._run([command], now_ms)
@@ -333,33 +340,24 @@ class SqliteStore:
             if self._database.in_transaction:
                 self._database.execute("ROLLBACK")
             if isinstance(error, apsw.FullError):
-                self._run_out()
+                self._room.run_out(self._database)
             self._memory = self._load(now_ms)
         except Exception as fatal:
             self._fail(fatal)
         hints.ready.update(self._memory.queues)
         return hints
 
-    # A full disk
-
-    def _run_out(self) -> None:
-        """The disk is full: what was laid aside is for receiving and settling."""
-        if not self._is_full:
-            _log.critical("store.full", "store {store}: the disk is full; it takes no messages", store=self.number)
-        self._is_full = True
-        self._reserve.give_up()
-
     def _without_growth(self, group: list[Command], now_ms: int) -> list[Command]:
         """What is done although the disk is full; everything, if it no longer is. Looks for room once a second."""
-        if abs(now_ms - self._looked_for_room_ms) >= ROOM_CHECK_MS:
-            self._looked_for_room_ms = now_ms
-            free_bytes = self._database.execute("PRAGMA freelist_count").get * sqlite.PAGE_BYTES
-            if self._reserve.lay_aside() or free_bytes >= 2 * RESERVE_BYTES:
-                _log.warning("store.room", "store {store}: there is room again, it takes messages", store=self.number)
-                self._is_full = False
+        if self._room.is_to_be_looked_for(now_ms):
+            if self._has_claims:
+                self._memory = self._load(now_ms)
+            if not self._has_claims and self._room.has_returned(self._database):
                 return group
-        refuse([command for command in group if isinstance(command, GROWING)], full())
-        return [command for command in group if not isinstance(command, GROWING)]
+        taken = tuple(_READS) if self._has_claims else (Command,)
+        done = [command for command in group if isinstance(command, taken) and not isinstance(command, GROWING)]
+        refuse([command for command in group if command not in done], full())
+        return done
 
     def _fail(self, error: Exception) -> None:
         """Close the store for good: what is on the disk is no longer known."""
@@ -368,6 +366,25 @@ class SqliteStore:
         self._failure = BusError(Fault.STORE_UNAVAILABLE, f"The messaging store failed and was closed: {error}")
 
     def _load(self, now_ms: int) -> Memory:
+        """What is in the database, with claims counted; on a disk that is too full for that, for readers alone."""
+        memory = self._read(now_ms)
+        self._set_synced(True)
+        work = Work(self._database, memory, now_ms, self._tokens)
+        try:
+            recovery.count_claims(work)
+            work.finish()
+        except apsw.FullError:
+            if self._database.in_transaction:
+                self._database.execute("ROLLBACK")
+            self._room.run_out(self._database)
+            self._has_claims = True
+            return self._read(now_ms)
+        self._has_claims = False
+        if self._scales is not None:
+            self._scales.take(work.journal)
+        return memory
+
+    def _read(self, now_ms: int) -> Memory:
         memory = Memory(self._cache_bytes)
         for entity in lifecycle.load(json.loads(self._database.execute(statements.QUEUES).get)):
             memory.add(entity)
@@ -375,12 +392,6 @@ class SqliteStore:
         memory.next_shared = min(self._database.execute(statements.LAST_SHARED).get or 0, 0) - 1
         memory.next_journal = (self._database.execute(statements.LAST_JOURNAL).get or 0) + 1
         memory.due_ms = now_ms
-        self._set_synced(True)
-        work = Work(self._database, memory, now_ms, self._tokens)
-        recovery.count_claims(work)
-        work.finish()
-        if self._scales is not None:
-            self._scales.take(work.journal)
         return memory
 
     def _set_synced(self, synced: bool) -> None:
