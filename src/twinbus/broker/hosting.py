@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 NOTES_INTERVAL_S = 0.5
 IDLE_CHECK_S = 5.0
+DECLARE_S = 1.0  # So often what could not be made at the start is tried again.
 POLICY_TRIES = 5
 
 # What a start does to a policy; somebody should know of all but the first two.
@@ -226,7 +227,7 @@ class Hosted:
 
     async def _delete_idle(self) -> None:
         while True:
-            await asyncio.sleep(IDLE_CHECK_S)
+            await asyncio.sleep(DECLARE_S if self._undeclared else IDLE_CHECK_S)
             try:
                 if self._undeclared:
                     await self._declare()
