@@ -124,22 +124,24 @@ class Room:
 
     def has_returned(self, database: apsw.Connection) -> bool:
         """Whether there is room again, on the disk and in the store's own files together."""
-        lacking = ENOUGH_BYTES - self._available(database)
+        lacking = ENOUGH_BYTES - self._own(database) - self._reserve.free_bytes()
         if 0 < lacking <= _size(f"{self._path}-wal"):  # It need not be so large.
             self._move(database, truncate=True)
-            lacking = ENOUGH_BYTES - self._available(database)
+            lacking = ENOUGH_BYTES - self._own(database) - self._reserve.free_bytes()
         if lacking > 0:
             return False
-        self._reserve.lay_aside(self._growth(database))
+        # That a disk has room does not mean that this process may have it; only taking it shows.
+        if not self._reserve.lay_aside(self._growth(database)) and self._own(database) < ENOUGH_BYTES:
+            return False
         _log.warning("store.room", "store {store}: there is room again, it takes messages", store=self._number)
         self.is_full = False
         self._covered_bytes = COVER_BYTES
         return True
 
-    def _available(self, database: apsw.Connection) -> int:
-        """What messages can have, what is laid aside included: SQLite's files do not shrink, but pages get free."""
+    def _own(self, database: apsw.Connection) -> int:
+        """What the store has for messages: laid aside, or free in its file, which does not shrink."""
         inside_bytes: int = database.execute("PRAGMA freelist_count").get * sqlite.PAGE_BYTES
-        return inside_bytes + self._reserve.free_bytes() + self._reserve.held_bytes - self._growth(database)
+        return inside_bytes + self._reserve.held_bytes - self._growth(database)
 
     def _has_room(self, growth_bytes: int) -> bool:
         """Whether enough can be laid aside, and as much is left."""
