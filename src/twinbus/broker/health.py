@@ -55,7 +55,7 @@ class Health:
             f"store {store.number} of '{hosted.settings.name}' is set aside: `twinbus store list` says why."
             for hosted in self._hosted
             for store in hosted.stores
-            if store.state is StoreState.SET_ASIDE
+            if store.state_name == StoreState.SET_ASIDE.value
         ]
         for hosted in self._hosted:
             quarantine = hosted.namespace.quarantine

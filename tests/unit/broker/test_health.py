@@ -39,13 +39,18 @@ class World:
     disk: Disk = field(default_factory=Disk)
     clock: Clock = field(default_factory=Clock)
     wall: Clock = field(default_factory=Clock)
+    orphans: list[Any] = field(default_factory=list)
     failing: int = 0
     expires_s: int | None = None
 
     def health(self) -> Health:
         exporter = SimpleNamespace(metrics=lambda: {"journal_export_failing": {(): self.failing}})
+        quarantine = SimpleNamespace(orphans=lambda: self.orphans, unreadable={})
         hosted: Any = SimpleNamespace(
-            stores=self.stores, exporter=exporter, settings=SimpleNamespace(name="contoso", data_directory="/secret")
+            stores=self.stores,
+            exporter=exporter,
+            settings=SimpleNamespace(name="contoso", data_directory="/secret"),
+            namespace=SimpleNamespace(quarantine=quarantine),
         )
         made = Health([hosted], [self.disk], self.clock, self.wall, self.expires_s)  # type: ignore[list-item]
         made.loop.end()
@@ -124,3 +129,14 @@ async def test_a_late_loop_is_told_for_a_minute(world: World, monkeypatch: pytes
     assert not (await health.checks()["loop"]()).ok
     monkeypatch.setattr(health.loop, "_loop", SimpleNamespace(time=lambda: now + 61))
     assert (await health.checks()["loop"]()).ok
+
+
+async def test_what_is_set_aside_is_said_without_where_it_is(world: World) -> None:
+    world.stores, world.orphans = [store(0), store(1, "set-aside")], [object(), object()]
+    health = world.health()
+    assert health.doubts() == [
+        "store 1 of 'contoso' is set aside: `twinbus store list` says why.",
+        "2 entities of 'contoso' are set aside: `twinbus store orphans` lists them.",
+    ]
+    found = await health.checks()["catalog"]()
+    assert (found.ok, found.reason) == (False, health.doubts()[1])
