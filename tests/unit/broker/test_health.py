@@ -66,7 +66,7 @@ async def test_everything_is_well(world: World) -> None:
     world.expires_s = world.wall.at_ms // 1000 + CERTIFICATE_LIMIT_S
     health = world.health()
     found = {name: (await check()).ok for name, check in health.checks().items()}
-    assert found == dict.fromkeys(("store", "disk", "clock", "certs", "journal", "loop"), True)
+    assert found == dict.fromkeys(("store", "catalog", "disk", "clock", "certs", "journal", "loop"), True)
     assert health.serves()
 
 
