@@ -1,4 +1,4 @@
-"""The System page: stores and the time of their commits, disk, connections, limits, policies, what was refused lately.
+"""The System page: stores, what is set aside, disk, connections, limits, policies, what was refused lately.
 
 Names of policies only, never a key. Faults on purpose are begun and lifted here where the namespace allows them.
 """
@@ -66,14 +66,14 @@ async def page(visit: Visit) -> Content:
 
 async def live(visit: Visit) -> Mapping[str, Markup]:
     """What changes by itself."""
-    status, usage, connections, errors = await asyncio.gather(
-        visit.look("status"), visit.look("usage"), visit.look("connections"),
+    status, usage, connections, aside, errors = await asyncio.gather(
+        visit.look("status"), visit.look("usage"), visit.look("connections"), visit.look("orphans"),
         visit.look("errors", filter=visit.text("error")),
     )  # fmt: skip
-    return {"inside": _inside(visit, status, usage, connections), "errors": _errors(errors)}
+    return {"inside": _inside(visit, status, usage, connections, aside), "errors": _errors(errors)}
 
 
-def _inside(visit: Visit, status: Answer, usage: Answer, connections: Answer) -> Markup:
+def _inside(visit: Visit, status: Answer, usage: Answer, connections: Answer, aside: Answer) -> Markup:
     stale = layout.staleness(status, f"'{visit.session.namespace}'")
     if status.document is None or usage.document is None or connections.document is None:
         return join(stale)
@@ -82,6 +82,7 @@ def _inside(visit: Visit, status: Answer, usage: Answer, connections: Answer) ->
         stale,
         _numbers(told, used, linked),
         _stores(told["stores"], used["commits"]),
+        _aside(aside.document or {}),
         el("div", _limits(used["limits"]), _policies(used["policies"]), class_="columns"),
         _connections(linked),
     )
@@ -135,6 +136,32 @@ def _stores(stores: Sequence[Document], commits: Sequence[Document]) -> Markup:
         *(el("th", word, scope="col", class_="num") for word in words),
     )
     return el("section", el("h2", "Messaging stores ", el("small", "times of the last commits")), table(heads, rows))
+
+
+def _aside(found: Document) -> Markup | None:
+    """What is kept and not served, with what to type; nothing on most days."""
+    orphans, unreadable = found.get("orphans", ()), found.get("unreadable", ())
+    if not orphans and not unreadable:
+        return None
+    rows = [
+        (
+            each["name"] or f"number {each['number']}",
+            "the catalog does not know it",
+            num(number(each["messages"])),
+            num(size(each["bytes"])),
+            el("code", f"twinbus store adopt {each['number']}"),
+        )
+        for each in orphans
+    ]
+    rows += [(each["name"], each["reason"], num(NONE), num(NONE), el("span", NONE)) for each in unreadable]
+    heads = (
+        "Entity",
+        "Why",
+        *(el("th", word, scope="col", class_="num") for word in ("Messages", "Size")),
+        "To serve it",
+    )
+    words = "kept with all messages, and not served"
+    return el("section", el("h2", "Set aside ", el("small", words)), table(heads, rows))
 
 
 def _ms(value: object) -> str:
