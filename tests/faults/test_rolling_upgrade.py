@@ -14,16 +14,14 @@ from random import Random
 
 import psycopg
 import pytest
-from azure.servicebus import ServiceBusSubQueue
 
 from faults.load import Load, contradictions
 from faults.remains import look_at_all
 from support.broker import BrokerProcess
 from support.gateways import Gateways, new_database
 from support.postgres import PostgresServer
-from support.released import KEY, NAMESPACE, Release, releases
+from support.released import KEY, NAMESPACE, Release, is_all_there, releases
 from support.repetition import IS_LONG
-from support.sdk import Bus, receive, receive_one
 from twinbus.client import connect
 from twinbus.model.message import Outcome
 from twinbus.wire import outgoing
@@ -117,21 +115,6 @@ async def test_what_a_release_left_is_served(release: Release, postgres: Postgre
         connection.execute(release.dump.encode())
     broker = BrokerProcess(tmp_path, namespace=NAMESPACE, key=KEY, options=("--store", url))
     with broker:
-        bus = Bus("aio", broker)
-        async with bus.receiver("orders") as orders:
-            waiting = await receive_one(orders)
-            assert (str(waiting), waiting.sequence_number) == ("waiting", 4)
-            assert [str(each) for each in await orders.receive_deferred_messages(2)] == ["deferred"]
-        async with bus.receiver("orders", sub_queue=ServiceBusSubQueue.DEAD_LETTER) as letters:
-            dead = await receive_one(letters)
-            assert (str(dead), dead.dead_letter_reason) == ("dead", "the reason")
-        async with bus.receiver("talks", session_id="a") as talk:
-            assert await talk.session.get_state() == b"half way"
-            assert str(await receive_one(talk)) == "talk"
-        for name in ("all", "some"):
-            receiver = bus.client().get_subscription_receiver("news", name)
-            async with receiver:
-                assert [str(each) for each in await receive(receiver, 1)] == ["news"]
-        await bus.closed()
+        await is_all_there(broker)
         assert broker.stop() == 0
     assert "Traceback" not in broker.log
