@@ -122,8 +122,10 @@ class EmbeddedData:
         return str(Path(self._directory.path))
 
     def describe(self) -> dict[str, Any]:
-        """Nothing that is not known otherwise."""
-        return {}
+        """Who the namespace is, and how many changes its catalog has seen: both tell a restored one from another."""
+        if self._belonging is None or self._catalog is None:
+            return {}
+        return {"id": self._belonging.namespace, "generation": self._catalog.generation}
 
     async def open(self) -> Namespace:
         """Open the files that belong together; what does not is left as it is, and said."""

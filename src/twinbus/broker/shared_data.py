@@ -91,8 +91,10 @@ class SharedData:
         return "PostgreSQL at " + ", ".join(dict.fromkeys(address.label for address in self._addresses))
 
     def describe(self) -> dict[str, Any]:
-        """Which gateways there are; this one by its number."""
+        """Who the namespace is, and which gateways there are; this one by its number."""
         return {
+            "id": self._namespace_id,
+            "generation": self._catalog.generation,
             "gateway": self._catalog.gateway,
             "gateways": [{"number": each.number, "process": each.label} for each in self._catalog.members],
         }
