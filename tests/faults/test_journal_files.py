@@ -321,7 +321,10 @@ async def test_a_store_that_was_replaced_does_not_mix_its_history_with_what_is_i
         before = journals.exported(out)
         for path in broker.data.glob("store-0.db*"):
             path.unlink()
-        broker.start()
+        broker.launch()  # Its only store is set aside, so that it is not ready.
+        wait_for(lambda: answers(broker, "/livez"), "a broker")
+        assert broker.request("POST", "/$api/stores/0/replace", '{"confirm": 0}')[0] == 200
+        broker.until_ready()
         await send(broker, "plain-0", "b")
         status, text = broker.request("POST", "/$api/journal/export")
         assert status == 403
@@ -332,3 +335,10 @@ async def test_a_store_that_was_replaced_does_not_mix_its_history_with_what_is_i
         broker.start()
         journals.export(broker)
         assert sent(tmp_path / "new") == ["b"]
+
+
+def answers(broker: BrokerProcess, path: str) -> bool:
+    try:
+        return broker.request("GET", path)[0] == 200
+    except OSError:
+        return False

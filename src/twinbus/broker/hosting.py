@@ -232,7 +232,8 @@ class Hosted:
                 if self._undeclared:
                     await self._declare()
                 await self.namespace.delete_idle()
-                await self.data.note_stores()
+                with suppress(BusError):  # The catalog's disk is full, or gone.
+                    await self.data.note_stores()
             except Exception:
                 # A store that is down must not end the checks for good.
                 log.exception(

@@ -182,13 +182,18 @@ class EmbeddedData:
         """Have the catalog know how far the stores are, so that an older copy of one is recognised."""
         if self._catalog is None or self._belonging is None:
             return
-        for store in self.stores:
-            if store.is_available and store.synced_commits != self._noted_commits.get(store.number):
-                answer = await store.call(Position(queue=0))
-                self._belonging.reached(store.number, answer.journal)
-                self._noted_commits[store.number] = store.synced_commits
+        await asyncio.gather(*(self._note_position(store) for store in self.stores))
         if values := self._belonging.news():
             await self._catalog.note(values)
+
+    async def _note_position(self, store: StoreShell) -> None:
+        if not store.is_available or store.synced_commits == self._noted_commits.get(store.number):
+            return
+        assert self._belonging is not None
+        with suppress(BusError):  # It has been lost meanwhile, or its disk is full: later, then.
+            answer = await store.call(Position(queue=0))
+            self._belonging.reached(store.number, answer.journal)
+            self._noted_commits[store.number] = store.synced_commits
 
     async def accept(self, index: int) -> None:
         """An operator says that the store in this place is the right one."""
