@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow.parquet as parquet
 
 from support.broker import BrokerProcess
-from twinbus.store.journal import JournalEntry, JournalRow, read
+from twinbus.store.journal import JournalEntry, JournalRow, content, read
 
 
 def entries(broker: BrokerProcess, entity: str) -> list[JournalEntry]:
@@ -35,8 +35,8 @@ def count(broker: BrokerProcess, *operations: str) -> int:
     total = 0
     for path in sorted(broker.data.glob("store-*.db")):
         with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as database:
-            for (ops,) in database.execute("SELECT ops FROM journal"):
-                total += sum(len(group[5]) for group in json.loads(ops) if group[0] in operations)
+            for row in database.execute("SELECT id, at_ms, ops FROM journal"):
+                total += sum(len(group[5]) for group in content(JournalRow(*row)) if group[0] in operations)
     return total
 
 
@@ -45,8 +45,8 @@ def outcomes(broker: BrokerProcess, operation: str) -> set[str]:
     found: set[str] = set()
     for path in sorted(broker.data.glob("store-*.db")):
         with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as database:
-            for (ops,) in database.execute("SELECT ops FROM journal"):
-                found |= {group[4] for group in json.loads(ops) if group[0] == operation}
+            for row in database.execute("SELECT id, at_ms, ops FROM journal"):
+                found |= {group[4] for group in content(JournalRow(*row)) if group[0] == operation}
     return found
 
 

@@ -7,12 +7,23 @@ are the exporter's business.
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Iterator
 from itertools import repeat
 from typing import Any, NamedTuple
 
 from twinbus.model.message import Origin
 from twinbus.store.commands import Note
+
+# A row begins with this byte and the CRC-32 of its instant and its text, four bytes, big-endian; then comes the text.
+# Rows that an older Twinbus wrote are the text alone, which begins with a bracket.
+_CHECKED = b"\x01"
+_HEAD_BYTES = 5
+_PLAIN = b"["
+
+
+class DamagedRowError(ValueError):
+    """A journal row is not what was written."""
 
 
 class JournalRow(NamedTuple):
@@ -140,9 +151,10 @@ class JournalPage:
             ]
         )
 
-    def encode(self) -> bytes:
-        """The page as it is stored: JSON in ASCII."""
-        return json.dumps(self.groups, separators=(",", ":")).encode("ascii")
+    def encode(self, at_ms: int) -> bytes:
+        """The page as it is stored at an instant: JSON in ASCII behind its checksum."""
+        text = json.dumps(self.groups, separators=(",", ":")).encode("ascii")
+        return b"".join((_CHECKED, _checksum(at_ms, text), text))
 
 
 def _run(numbers: list[int]) -> int | list[int]:
@@ -156,9 +168,34 @@ def _same(values: list[int]) -> int | list[int]:
     return values[0] if values.count(values[0]) == len(values) else values
 
 
+def _checksum(at_ms: int, text: bytes) -> bytes:
+    return zlib.crc32(text, zlib.crc32(at_ms.to_bytes(8, "big", signed=True))).to_bytes(4, "big")
+
+
+def is_checked(row: JournalRow) -> bool:
+    """Whether a row carries a checksum; those of older versions do not."""
+    return row.ops[:1] != _PLAIN
+
+
+def content(row: JournalRow) -> list[list[Any]]:
+    """The groups of a row as they were packed. All readers come through here; raises DamagedRowError."""
+    text = row.ops
+    if is_checked(row):
+        text = text[_HEAD_BYTES:]
+        if row.ops[:_HEAD_BYTES] != _CHECKED + _checksum(row.at_ms, text):
+            raise DamagedRowError(f"The journal's row {row.id} does not match its checksum.")
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise DamagedRowError(f"The journal's row {row.id} cannot be read: {error}.") from None
+    if not isinstance(found, list):
+        raise DamagedRowError(f"The journal's row {row.id} is not a list of operations.")
+    return found
+
+
 def groups(row: JournalRow) -> Iterator[Group]:
     """The groups of one journal row in the order in which the commit executed them, copies queue by queue."""
-    for operation, queue, connection, client, outcome, ids, numbers, counts, sizes, *rest in json.loads(row.ops):
+    for operation, queue, connection, client, outcome, ids, numbers, counts, sizes, *rest in content(row):
         tracking_id, count = rest if len(rest) == 2 else ("", 1)
         session = rest[0] if len(rest) == 1 else ""
         who = (connection, client)

@@ -86,7 +86,7 @@ class Work:
             return False
         failpoint("store.commit.before_sync")
         if self.plan or self._reclaimed or self.journal:
-            self._apply(self.journal.encode() if self.journal else None)
+            self._apply(self.journal.encode(self.now_ms) if self.journal else None)
         if self._began:
             self.database.execute("COMMIT")
             self._began = False

@@ -36,7 +36,7 @@ def columns(*messages: tuple[str, int, int, int]) -> tuple[list[str], list[int],
 
 
 def rows_of(*pages: JournalPage) -> list[JournalRow]:
-    return [JournalRow(number, NOON + number, page.encode()) for number, page in enumerate(pages, 11)]
+    return [JournalRow(number, NOON + number, page.encode(NOON + number)) for number, page in enumerate(pages, 11)]
 
 
 def everything() -> list[JournalRow]:

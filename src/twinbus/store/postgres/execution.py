@@ -229,7 +229,7 @@ class Transaction:
         batch = work.closing(ready)
         has_journal = bool(work.journal)
         if has_journal:
-            values = (work.now_ms, work.journal.encode(), self._setting.gateway)
+            values = (work.now_ms, work.journal.encode(work.now_ms), self._setting.gateway)
             batch.append((dialect.JOURNAL, values))
         payload = payload_of(self._setting.gateway, hints) if others else None
         if payload is not None:
