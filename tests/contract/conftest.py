@@ -27,6 +27,7 @@ from twinbus.store.commands import (
     Count,
     Create,
     DropLocks,
+    EntityName,
     Hints,
     Peek,
     Publication,
@@ -43,8 +44,12 @@ from twinbus.store.export import JournalSource
 from twinbus.store.journal import JournalEntry, JournalRow, read
 from twinbus.store.journal_source import SqliteJournal
 from twinbus.store.postgres.journal import PostgresJournal
+from twinbus.store.postgres.snapshot import PostgresSnapshot
 from twinbus.store.postgres.store import PostgresStore
 from twinbus.store.sqlite import SqliteStore
+from twinbus.store.verification.checks import Finding
+from twinbus.store.verification.examining import examine
+from twinbus.store.verification.sqlite import SqliteSnapshot
 
 QUEUE = 4
 DEAD = 5
@@ -74,6 +79,16 @@ class Factory(Protocol):
         """The journal as an exporter reads it, beside the store."""
         ...
 
+    engine: str
+
+    def execute(self, store: Any, statement: str) -> None:
+        """Do something to the tables that no operation does."""
+        ...
+
+    def snapshot(self) -> SqliteSnapshot | PostgresSnapshot:
+        """The store as `twinbus verify` reads it, beside whoever has it open."""
+        ...
+
     def bodies(self, store: Any) -> int:
         """How many records the store holds."""
         ...
@@ -85,6 +100,7 @@ class Factory(Protocol):
 
 class SqliteFactory:
     has_one_journal = True
+    engine = "sqlite"
 
     def __init__(self, folder: Path, **options: Any) -> None:
         self.folder = folder
@@ -112,6 +128,12 @@ class SqliteFactory:
     def source(self) -> SqliteJournal:
         return SqliteJournal(str(self.path))
 
+    def execute(self, store: Any, statement: str) -> None:
+        store._database.execute(statement)
+
+    def snapshot(self) -> SqliteSnapshot:
+        return SqliteSnapshot(self.path, is_in_use=True)
+
     def bodies(self, store: Any) -> int:
         return store._database.execute("SELECT count(*) FROM body").get
 
@@ -131,6 +153,7 @@ class PostgresFactory:
     """
 
     has_one_journal = False
+    engine = "postgres"
 
     def __init__(self, server: PostgresServer, poll_ms: int = 0) -> None:
         self.server = server
@@ -162,6 +185,13 @@ class PostgresFactory:
 
     def source(self) -> PostgresJournal:
         return PostgresJournal(self.server.connection_url, self.schema)
+
+    def execute(self, store: Any, statement: str) -> None:
+        self._execute(statement)
+
+    def snapshot(self) -> PostgresSnapshot:
+        # One gateway's commits are in the order of time, and nothing is trimmed but in tests of that.
+        return PostgresSnapshot(self.server.connection_url, self.schema, disorder_ms=-1)
 
     def bodies(self, store: Any) -> int:
         return self._execute("SELECT count(*) FROM body")[0][0]
@@ -223,6 +253,7 @@ class Bus:
         self.store = factory.open(self.now)
         self.hints = Hints()
         self.crashed: list[Store] = []
+        self.is_harmed = False  # A test has damaged the store on purpose.
 
     def commit(self, *commands: Command) -> Hints:
         self.hints = self.store.commit(list(commands), self.now)
@@ -235,8 +266,9 @@ class Bus:
             raise command.error
         return getattr(command, "result", None)
 
-    def create(self, queue: int = QUEUE, **settings: Any) -> None:
-        self.do(Create(queue=queue, settings=QueueSettings(**settings)))
+    def create(self, queue: int = QUEUE, kind: str = "queue", **settings: Any) -> None:
+        name = EntityName(f"{kind}-{queue}", kind) if kind else None
+        self.do(Create(queue=queue, settings=QueueSettings(**settings), name=name))
 
     def send(self, *ids: str, queue: int = QUEUE, size: int = 0, **fields: Any) -> list[int]:
         """Send messages in one command, each a unit of its own; their numbers."""
@@ -333,8 +365,19 @@ class Bus:
         assert balance.delta == 0, balance
         return balance
 
+    def verify(self) -> list[Finding]:
+        """What `twinbus verify` would find in the store as it is."""
+        snapshot = self.factory.snapshot()
+        try:
+            snapshot.begin()
+            return examine(snapshot, 0, lambda rows: None).findings
+        finally:
+            snapshot.close()
+
     def close(self) -> None:
         self.weigh()
+        if not self.is_harmed:
+            assert self.verify() == []
         for store in [*self.crashed, self.store]:
             store.close()
 
@@ -417,5 +460,5 @@ def sessions(empty: Bus) -> Bus:
 def topic(empty: Bus) -> Bus:
     """A store with a topic and three subscriptions."""
     for queue in (TOPIC, *SUBSCRIPTIONS):
-        empty.create(queue)
+        empty.create(queue, "topic" if queue == TOPIC else "subscription")
     return empty

@@ -351,7 +351,9 @@ class TestNames:
         export.trim(before_ms=named.now + 1)
         assert names_in(named) == {2: EntityName("stays", "queue")}
 
-    def test_names_can_be_told_later_and_are_told_once(self, bus):
+    def test_names_can_be_told_later_and_are_told_once(self, empty):
+        bus = empty
+        bus.create(kind="")
         assert names_in(bus) == {}
         hybrid = EntityName("relayed", "hybrid")
         bus.do(Introduce(queue=0, names={1: NAME, 7: hybrid}))

@@ -222,7 +222,7 @@ class TestQuota:
         assert topic.count(20).size_bytes == 0
 
     def test_what_waits_in_the_topic_counts_against_the_topic(self, empty):
-        empty.create(TOPIC, max_size_bytes=100)
+        empty.create(TOPIC, "topic", max_size_bytes=100)
         empty.create(FIRST)
         empty.publish("later", to=[], size=60, due_at_ms=empty.now + 1_000)
         with pytest.raises(BusError) as caught:
@@ -234,7 +234,7 @@ class TestQuota:
 class TestDuplicates:
     @pytest.fixture
     def topic(self, empty):
-        empty.create(TOPIC, duplicate_window_ms=20_000, max_size_bytes=1_000)
+        empty.create(TOPIC, "topic", duplicate_window_ms=20_000, max_size_bytes=1_000)
         empty.create(FIRST)
         empty.create(SECOND)
         return empty
@@ -399,7 +399,7 @@ class TestJournal:
         assert copies == {(queue, *rest) for queue in (FIRST, SECOND) for rest in (("a", 1, "4/1"), ("b", 2, "4/3"))}
 
     def test_a_single_copy_a_duplicate_and_a_schedule_are_told(self, empty):
-        empty.create(TOPIC, duplicate_window_ms=20_000)
+        empty.create(TOPIC, "topic", duplicate_window_ms=20_000)
         empty.create(FIRST)
         empty.publish("a", "a", to=[Copy(FIRST, "y", record=b"own")])
         empty.publish("later", to=[], due_at_ms=empty.now + 1_000)

@@ -67,7 +67,7 @@ class TopicHistory(RuleBasedStateMachine):
         super().__init__()
         self.folder = Path(tempfile.mkdtemp())
         self.bus = type(self).open_bus(self.folder)
-        self.bus.create(TOPIC)
+        self.bus.create(TOPIC, "topic")
         self.topic = Model()
         self.subscriptions: list[int] = []
         self.models: dict[int, Model] = {}

@@ -285,7 +285,7 @@ class TestToATopic:
         assert topic.count(FIRST).active == 0
 
     def test_a_duplicate_leaves_its_source_and_is_dropped(self, empty):
-        empty.create(TOPIC, duplicate_window_ms=20_000)
+        empty.create(TOPIC, "topic", duplicate_window_ms=20_000)
         empty.create(FIRST)
         empty.create(40)
         empty.publish("a", to=[FIRST])

@@ -38,6 +38,7 @@ from twinbus.cli.store import store
 from twinbus.cli.syphon import syphon
 from twinbus.cli.up import down, logs, up
 from twinbus.cli.upkeep import clock, purge, reset, status
+from twinbus.cli.verify import verify
 
 app = program(no_args_is_help=True)
 app.command("serve")(serve)
@@ -54,6 +55,7 @@ app.add_typer(policy, name="policy")
 app.command("status")(status)
 app.add_typer(store, name="store")
 app.add_typer(catalog, name="catalog")
+app.command("verify")(verify)
 app.command("purge")(purge)
 app.command("reset")(reset)
 app.add_typer(clock, name="clock")

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from typing import Any
 from uuid import UUID
 
 from twinbus.entities.entity import AnyEntity
 from twinbus.entities.fragments import Fragment, fragments_of
+from twinbus.entities.hybrid import KIND as HYBRID
 from twinbus.entities.partitioned import PartitionedQueue, PartitionedTopic
 from twinbus.entities.ports import RecordReader, StorePort
 from twinbus.entities.queue import Queue
@@ -18,6 +20,7 @@ from twinbus.entities.subscription import Subscription
 from twinbus.entities.topic import Topic
 from twinbus.model.clock import Clock
 from twinbus.model.entity import QueueDescription, from_document, to_document
+from twinbus.model.hybrid import hybrid_from_document
 from twinbus.model.topic import (
     SubscriptionDescription,
     TopicDescription,
@@ -80,6 +83,27 @@ class Maker:
         subscription = self.subscription(description, topic_of(description.topic), fragments)
         subscription.set_rules(rules)
         return subscription
+
+
+def places_of(row: EntityRow) -> dict[int, int]:
+    """The store of each number that a row's entity has; raises where the row cannot be understood."""
+    document = json.loads(row.document)
+    places = document.pop("fragments", [row.store])
+    if row.kind == HYBRID:
+        hybrid_from_document(document)
+        return {}  # It is on no store.
+    if row.kind == "subscription":
+        for rule in document.pop("rules"):
+            rule_of(rule)
+    _READERS[row.kind](document)
+    return {row.id + index: int(place) for index, place in enumerate(places)}
+
+
+_READERS: dict[str, Callable[[dict[str, Any]], object]] = {
+    "queue": from_document,
+    "topic": topic_from_document,
+    "subscription": subscription_from_document,
+}
 
 
 def row_of(
