@@ -15,6 +15,7 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage
 
 from support.broker import BrokerProcess
 from support.prompt import Prompt
+from twinbus.store.verification.belonging import checksum_of
 from twinbus.store.verification.checks import CHECKS
 
 CONFIG = """
@@ -140,6 +141,26 @@ def elsewhere(data: Path) -> None:
         execute(path, f"INSERT OR REPLACE INTO meta VALUES ('{key}', '{value}')")
 
 
+def older(data: Path) -> None:
+    """The catalog knows that the store was opened more often than it says, and wrote more."""
+    known = '{"store": "a", "openings": 7, "journal": 1000000}'
+    execute(data / "catalog.db", f"INSERT OR REPLACE INTO meta VALUES ('store-1', '{known}')")
+    execute(data / "store-1.db", "INSERT OR REPLACE INTO meta VALUES ('store_id', 'a'), ('openings', '6')")
+
+
+def checksum(data: Path) -> None:
+    """A row of the catalog was changed, and can still be read."""
+    with closing(sqlite3.connect(data / "catalog.db")) as catalog, catalog:
+        if "checksum" not in {row[1] for row in catalog.execute("PRAGMA table_info(entity)")}:
+            catalog.execute("ALTER TABLE entity ADD COLUMN checksum INTEGER")
+        for row in catalog.execute("SELECT id, name, kind, store, document FROM entity").fetchall():
+            catalog.execute("UPDATE entity SET checksum = ? WHERE id = ?", (checksum_of(*row), row[0]))
+        catalog.execute(
+            "UPDATE entity SET document = replace(document, '\"max_delivery_count\": 10', '\"max_delivery_count\": 18')"
+            " WHERE name = 'plain'"
+        )
+
+
 def unreadable(data: Path) -> None:
     execute(data / "catalog.db", "UPDATE entity SET document = substr(document, 2) WHERE name = 'plain'")
 
@@ -194,6 +215,8 @@ def _flip(path: Path, what: bytes) -> None:
         (forgotten, "queue-without-entity", "queue 'plain'"),
         (transfers, "transfers", "queue 40000"),
         (elsewhere, "identity", "the catalog says ours, the store says theirs"),
+        (older, "identity", "opening of the store: 7 was heard of, and it is at 6"),
+        (checksum, "catalog-row", "entity 'plain'"),
         (unreadable, "catalog-row", "'plain': its description cannot be read"),
         (reused, "catalog-row", "would be given out once more"),
         (no_store, "entity-without-queue", "which is not there"),

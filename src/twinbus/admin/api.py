@@ -21,6 +21,7 @@ from twinbus.admin.browsing import SUB_QUEUES, MessageRoutes
 from twinbus.admin.clients import ClientRecords
 from twinbus.admin.disturbing import Disturber, DisturbingRoutes
 from twinbus.admin.drills import DrillRoutes, Drills
+from twinbus.admin.examining import ExaminationRoutes, Examinations
 from twinbus.admin.faults import Answer, HttpError
 from twinbus.admin.hybrids import HybridRoutes, Relay
 from twinbus.admin.inside import Balance, InsideRoutes
@@ -118,6 +119,11 @@ class Upkeep(Protocol):
         """Who runs drills, if a pair was described."""
         ...
 
+    @property
+    def examinations(self) -> Examinations:
+        """Who verifies the namespace, and backs it up."""
+        ...
+
     def describe(self) -> Mapping[str, Any]:
         """What is known of the process: version, datacenter and the like."""
         ...
@@ -194,6 +200,7 @@ class Api:
             **InsideRoutes(namespace, upkeep, _instant).routes,
             **DrillRoutes(upkeep.drills).routes,
             **PolicyRoutes(namespace).routes,
+            **ExaminationRoutes(upkeep.examinations, _instant).routes,
         }
 
     @staticmethod

@@ -19,6 +19,7 @@ from twinbus import __version__
 from twinbus.broker.clock import MovableClock, SystemClock
 from twinbus.broker.declared import destinations_first
 from twinbus.broker.disturbing import NamespaceDisturber
+from twinbus.broker.examining import Examinations
 from twinbus.broker.opened import StoreState
 from twinbus.broker.opening import data_of
 from twinbus.broker.settings import NamespaceSettings
@@ -72,6 +73,7 @@ class Hosted:
         self.flush = flush
         self.data = data_of(settings, clock, self)
         self.namespace: Namespace
+        self.examinations: Examinations
         self._opened = AsyncExitStack()  # What must be closed again, also when opening fails halfway.
         self._opened.push_async_callback(self.data.close)
         self._timer: asyncio.TimerHandle | None = None
@@ -103,6 +105,8 @@ class Hosted:
             self.exporter = self._make_exporter()
             self._opened.push_async_callback(self.exporter.close)
         self._opened.callback(self.namespace.flush_notes)
+        self.examinations = Examinations(self.namespace, self.data, self.clock.now_ms)
+        self._opened.push_async_callback(self.examinations.close)
         await self._declare()
         with suppress(BusError):  # On a full disk it is noted later.
             await self.data.note_stores()

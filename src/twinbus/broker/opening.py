@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -24,7 +24,8 @@ from twinbus.broker.settings import NamespaceSettings
 from twinbus.broker.stores import CatalogShell, StoreShell
 from twinbus.entities.namespace import CREATED_KEY, Namespace
 from twinbus.model.clock import Clock
-from twinbus.model.errors import BusError
+from twinbus.model.errors import BusError, Fault
+from twinbus.sql.group import HOLD_S, Hold
 from twinbus.store.catalog import CatalogFile
 from twinbus.store.quarantine import Position
 from twinbus.store.sqlite import JOURNAL_RETENTION_MS, SqliteStore
@@ -83,6 +84,14 @@ class Data(Protocol):
 
     async def replace(self, index: int) -> str:
         """An operator gives up a store, and an empty one is made in its place; where the old one went."""
+        ...
+
+    def place(self) -> dict[str, Any]:
+        """Where it is, for another process that looks at it."""
+        ...
+
+    def holding(self) -> AbstractAsyncContextManager[None]:
+        """Nothing is changed while this lasts, which must be short, so that all of it can be seen at one instant."""
         ...
 
     async def close(self) -> None:
@@ -218,6 +227,16 @@ class EmbeddedData:
     async def started(self) -> None:
         """Nobody waits for it."""
 
+    def place(self) -> dict[str, Any]:
+        """The directory."""
+        return {"directory": str(self._directory.path.absolute())}
+
+    @asynccontextmanager
+    async def holding(self) -> AsyncIterator[None]:
+        """Hold the commits of all stores that are up, and the catalog."""
+        async with held([self._catalog, *self.stores]):
+            yield
+
     async def close(self) -> None:
         """Finish commits, then let another process have the directory."""
         with suppress(BusError):
@@ -226,6 +245,42 @@ class EmbeddedData:
         if self._catalog is not None:
             self._catalog.close()
         self._directory.release()
+
+
+class Holdable(Protocol):
+    """What has commits that can be held."""
+
+    def hold(self, reached: Callable[[], None]) -> Hold | None:
+        """Have them pause when the one under way is done; None if there are none."""
+        ...
+
+
+@asynccontextmanager
+async def held(parts: Sequence[Holdable | None]) -> AsyncIterator[None]:
+    """All of them pause between two commits at the same time; raises if they would have to for too long."""
+    loop = asyncio.get_running_loop()
+    holds: list[Hold] = []
+    reached: list[asyncio.Future[None]] = []
+    try:
+        for part in parts:
+            waiting = loop.create_future()
+            hold = None if part is None else part.hold(partial(_reach, waiting))
+            if hold is not None:
+                holds.append(hold)
+                reached.append(waiting)
+        if reached and (await asyncio.wait(reached, timeout=HOLD_S / 2))[1]:
+            raise BusError(Fault.SERVER_BUSY, "The stores' disks are too slow to hold all commits at once; retry.")
+        yield
+    finally:
+        for hold in holds:
+            hold.release()
+    if any(hold.is_over for hold in holds):
+        raise BusError(Fault.SERVER_BUSY, "The commits could not be held for long enough; retry.")
+
+
+def _reach(waiting: asyncio.Future[None]) -> None:
+    if not waiting.done():
+        waiting.set_result(None)
 
 
 async def start_all(stores: Sequence[StoreShell]) -> None:

@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Sequence
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -315,6 +315,16 @@ class SharedData:
     async def started(self) -> None:
         """Let the next gateway start."""
         await self._catalog.started()
+
+    def place(self) -> dict[str, Any]:
+        """The databases and the catalog's schema in the first."""
+        uris = dict.fromkeys(address.uri for address in self._addresses)
+        return {"databases": list(uris), "namespace": self._settings.name}
+
+    @asynccontextmanager
+    async def holding(self) -> AsyncIterator[None]:
+        """Other gateways go on: each database is seen at an instant of its own."""
+        yield
 
     async def _close_stores(self) -> None:
         await asyncio.gather(*(store.close() for store in self.stores))

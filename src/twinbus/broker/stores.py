@@ -18,7 +18,7 @@ from twinbus.broker.timing import CommitTimes, TimedStore
 from twinbus.model.clock import Clock
 from twinbus.model.errors import BusError, Fault
 from twinbus.model.logged import EventLog
-from twinbus.sql.group import GroupCommit
+from twinbus.sql.group import GroupCommit, Hold
 from twinbus.store.answering import GROWING, full
 from twinbus.store.catalog import CatalogFile, EntityRow
 from twinbus.store.commands import Acquire, Command, Hints, Publish, Record, Send, Sweep
@@ -129,6 +129,10 @@ class StoreShell:
             self._group.submit(command, messages, size)
         except BusError:
             self._refuse_soon(command, self.error())
+
+    def hold(self, reached: Callable[[], None]) -> Hold | None:
+        """Have commits pause when the one under way is done; None if there are none, because it is not up."""
+        return None if self._group is None or not self._is_up else self._group.hold(reached)
 
     def slow_down(self, delay_s: float) -> None:
         """Have each commit wait for so long; 0 ends it."""
@@ -419,6 +423,12 @@ class CatalogShell:
                 self.generation = self._file.known_generation
 
         return await asyncio.get_running_loop().run_in_executor(self._executor, run)
+
+    def hold(self, reached: Callable[[], None]) -> Hold:
+        """Have changes pause when the one under way is done."""
+        hold, loop = Hold(reached), asyncio.get_running_loop()
+        self._executor.submit(hold.wait, lambda told: loop.call_soon_threadsafe(told))
+        return hold
 
     def close(self) -> None:
         """Finish and release the file."""

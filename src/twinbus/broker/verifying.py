@@ -10,7 +10,7 @@ import fcntl
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -19,7 +19,7 @@ from twinbus.entities.making import places_of
 from twinbus.store.catalog import NEXT_ID_KEY
 from twinbus.store.verification.belonging import compare, read_catalog
 from twinbus.store.verification.checks import CHECKS, Finding, Unchecked
-from twinbus.store.verification.examining import Examined, Snapshot, StoreSnapshot, examine, sizes
+from twinbus.store.verification.examining import Examined, Snapshot, StoreSnapshot, examine, look_at_queues, sizes
 from twinbus.store.verification.sqlite import SqliteSnapshot
 
 CATALOG_FILE = "catalog.db"
@@ -36,12 +36,12 @@ CATALOG_STATEMENTS = {
 class Progress(Protocol):
     """Who is told how far it is."""
 
-    def begin(self, rows: int) -> None:
-        """So many rows will be read."""
+    def begin(self, what: str, total: int) -> None:
+        """The next part of the work begins: so many rows, or bytes."""
         ...
 
-    def advance(self, rows: int) -> None:
-        """So many more were read."""
+    def advance(self, by: int) -> None:
+        """So many more are done."""
         ...
 
 
@@ -78,15 +78,28 @@ class Opened(NamedTuple):
     stores: Mapping[int, StoreSnapshot]
 
 
-def verify(opened: Opened, progress: Progress) -> Report:
-    """Make all checks."""
-    progress.begin(sum(sizes(store) for store in opened.stores.values()))
+Opening = Callable[[], AbstractContextManager[Opened]]
+
+
+def verify(opened: Opened, progress: Progress, again: Opening | None = None) -> Report:
+    """Make all checks. With `again`, what catalog and stores disagree on is looked at once more, as it is then."""
+    progress.begin("Verifying", sum(sizes(store) for store in opened.stores.values()))
     examined = {number: examine(store, number, progress.advance) for number, store in sorted(opened.stores.items())}
     catalog = read_catalog(opened.catalog, opened.catalog_statements)
     findings = [*catalog.findings, *(finding for store in examined.values() for finding in store.findings)]
-    findings += compare(catalog, examined, places_of)
+    disagreed = compare(catalog, examined, places_of)
+    if disagreed and again is not None:
+        # An entity that is being made or deleted is in one of them for a moment.
+        with again() as later:
+            disagreed = [finding for finding in _disagreed(later) if finding in disagreed]
+    findings += disagreed
     unchecked = [*catalog.unchecked, *(each for store in examined.values() for each in store.unchecked)]
     return Report(findings, unchecked, list(examined.values()), len(catalog.rows))
+
+
+def _disagreed(opened: Opened) -> list[Finding]:
+    held = {number: look_at_queues(store, number) for number, store in opened.stores.items()}
+    return compare(read_catalog(opened.catalog, opened.catalog_statements), held, places_of)
 
 
 # Files

@@ -8,6 +8,7 @@ from __future__ import annotations
 import typer
 
 from twinbus import __version__
+from twinbus.cli.backup import backup, restore
 from twinbus.cli.bench import bench
 from twinbus.cli.bench_filters import bench_filters
 from twinbus.cli.bench_ledger import bench_ledger
@@ -56,6 +57,8 @@ app.command("status")(status)
 app.add_typer(store, name="store")
 app.add_typer(catalog, name="catalog")
 app.command("verify")(verify)
+app.command("backup")(backup)
+app.command("restore")(restore)
 app.command("purge")(purge)
 app.command("reset")(reset)
 app.add_typer(clock, name="clock")

@@ -6,25 +6,32 @@ if it could not be looked at.
 
 from __future__ import annotations
 
+import asyncio
+import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.progress import Progress
 
-from twinbus.cli.connection import CaOption, ConnectionOption, HttpPortOption, JsonOption
+from twinbus.cli.connection import CaOption, ConnectionOption, HttpPortOption, JsonOption, Namespace, namespace
 from twinbus.cli.output import Output, progress_bar
-from twinbus.cli.running import command, fail
+from twinbus.cli.running import PromptError, command, fail, words
 from twinbus.cli.showing import clean
+from twinbus.client import ClientError
 
 FOUND, CANNOT = 1, 2
+DATABASE = re.compile("postgres(ql)?://")
+DOOR = re.compile("https?://")
+ASK_S = 0.2
 
 TargetArgument = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="[DIRECTORY|URL]...",
-        help="A data directory whose broker is stopped. Without it, the broker of the connection string is asked.",
+        help="A stopped broker's data directory, or postgresql:// addresses of stores. Without, a broker is asked.",
         show_default=False,
     ),
 ]
@@ -33,6 +40,10 @@ TargetArgument = Annotated[
 @command
 async def verify(
     target: TargetArgument = None,
+    namespace_name: Annotated[
+        str | None,
+        typer.Option("--namespace", metavar="NAME", help="Which one, if a database has several.", show_default=False),
+    ] = None,
     json: JsonOption = False,
     connection_string: ConnectionOption = None,
     ca: CaOption = None,
@@ -42,10 +53,20 @@ async def verify(
     from twinbus.broker.settings import SettingsError
     from twinbus.model.errors import BusError
 
+    targets = target or []
     try:
-        report = _verify_files(Path((target or [""])[0]))
-    except (SettingsError, BusError) as problem:
+        if targets and all(DATABASE.match(each) for each in targets):
+            report = _verify_databases(targets, namespace_name)
+        elif not targets or DOOR.match(targets[0]):
+            report = await _ask(*targets, connection_string=connection_string, ca=ca, http_port=http_port)
+        elif len(targets) == 1:
+            report = _verify_files(Path(targets[0]))
+        else:
+            raise SettingsError("Give one data directory, or the databases of one namespace, or neither.")
+    except (SettingsError, BusError, PromptError) as problem:
         fail(str(problem), CANNOT)
+    except ClientError as error:
+        fail(words(error), CANNOT)
     show(Output(json), report)
     if not report["whole"]:
         raise typer.Exit(FOUND)
@@ -58,6 +79,41 @@ def _verify_files(directory: Path) -> dict[str, Any]:
         return verify_directory(directory, Bar(bar)).document()
 
 
+async def _ask(
+    door: str | None = None, *, connection_string: str | None, ca: Path | None, http_port: int | None
+) -> dict[str, Any]:
+    place = namespace(connection_string, ca, http_port)
+    if door is not None:
+        place = replace(place, http_address=door.rstrip("/"))
+    state = await examined(place, "verify")
+    report: dict[str, Any] = state["result"]
+    return report
+
+
+async def examined(place: Namespace, what: str, destination: str | None = None) -> dict[str, Any]:
+    """Have the broker do something that takes a while, and show how far it is; how it ended. Raises why it failed."""
+    from twinbus.client import upkeep
+
+    async with place.administer() as administration:
+        state = await upkeep.begin_examination(administration, what, destination)
+        with progress_bar(what.capitalize(), None) as bar:
+            shown = Bar(bar)
+            while state["state"] == "running":
+                shown.show(state["progress"])
+                await asyncio.sleep(ASK_S)
+                state = await upkeep.examination(administration, what)
+    if state["result"] is None:
+        raise PromptError(clean(state["why"]))
+    return state
+
+
+def _verify_databases(urls: list[str], namespace_name: str | None) -> dict[str, Any]:
+    from twinbus.broker.verifying_shared import verify_databases  # psycopg is for those who use it.
+
+    with progress_bar("Verifying", None) as bar:
+        return verify_databases(urls, namespace_name, Bar(bar)).document()
+
+
 class Bar:
     """Shows on a terminal how far it is."""
 
@@ -65,13 +121,19 @@ class Bar:
         self._bar = bar
         self._task = bar.task_ids[0]
 
-    def begin(self, rows: int) -> None:
-        """So many rows will be read."""
-        self._bar.update(self._task, total=rows)
+    def begin(self, what: str, total: int) -> None:
+        """The next part of the work begins."""
+        self._bar.reset(self._task, description=what, total=total)
 
-    def advance(self, rows: int) -> None:
-        """So many more were read."""
-        self._bar.advance(self._task, rows)
+    def advance(self, by: int) -> None:
+        """So many more rows or bytes are done."""
+        self._bar.advance(self._task, by)
+
+    def show(self, progress: Mapping[str, Any] | None) -> None:
+        """How far another process says that it is."""
+        if progress is not None:
+            done, total = progress["done"], progress["total"]
+            self._bar.update(self._task, description=progress["step"], completed=done, total=total)
 
 
 def show(output: Output, report: Mapping[str, Any]) -> None:

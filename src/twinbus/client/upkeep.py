@@ -53,6 +53,19 @@ async def export_journal(administration: Administration) -> dict[str, Any]:
     return await administration.ask_json("POST", f"{_PREFIX}/journal/export", {})
 
 
+async def begin_examination(
+    administration: Administration, what: str, destination: str | None = None
+) -> dict[str, Any]:
+    """Have a running namespace verified (`verify`), or copied to a directory of its machine (`backup`)."""
+    body = {} if destination is None else {"destination": destination}
+    return await administration.ask_json("POST", f"{_PREFIX}/{what}", body)
+
+
+async def examination(administration: Administration, what: str) -> dict[str, Any]:
+    """How far the latest one is, or what came out of it."""
+    return await administration.ask_json("GET", f"{_PREFIX}/{what}")
+
+
 async def clients(administration: Administration) -> list[dict[str, Any]]:
     """The status records of paired clients and syphons that are alive."""
     found: list[dict[str, Any]] = (await administration.ask_json("GET", f"{_PREFIX}/clients"))["clients"]

@@ -234,6 +234,11 @@ class Namespace(Guarded):
             if fragment.store_index == index
         }
 
+    @property
+    def is_changing(self) -> bool:
+        """Whether an entity is being made or removed, so that catalog and stores disagree about it for a moment."""
+        return bool(self._reserved)
+
     # Making
 
     async def create_queue(self, description: QueueDescription) -> Queue:

@@ -26,6 +26,10 @@ EVENTS: dict[str, str] = {
     "failpoint.armed": "The broker was told by its environment to fail on purpose at a named place.",
     "drill.started": "A drill runs.",
     "drill.ended": "A drill has ended.",
+    "examination.begun": "Somebody has a running namespace verified, or backed up.",
+    "examination.ended": "A verification has found nothing, or a backup is done.",
+    "examination.findings": "A verification has found something that is not whole.",
+    "examination.failed": "A verification or a backup could not be made.",
     # Messaging stores and the catalog.
     "store.up": "A messaging store takes commands again.",
     "store.down": "An operator took a messaging store down.",

@@ -19,6 +19,7 @@ _log = EventLog(__name__)
 
 GROUP_MESSAGES = 4_000
 GROUP_BYTES = 16 * 1024 * 1024
+HOLD_S = 2.0
 
 
 class Failable(Protocol):
@@ -50,6 +51,24 @@ class Committer(Protocol[C, H_co]):
     def close(self) -> None:
         """Release the database."""
         ...
+
+
+class Hold:
+    """A pause between two commits, until it is released; nobody is held for longer than HOLD_S."""
+
+    def __init__(self, reached: Callable[[], None]) -> None:
+        self._reached = reached
+        self._released = threading.Event()
+        self.is_over = False  # It took too long: commits went on by themselves.
+
+    def release(self) -> None:
+        """Let commits go on; may be called at any time."""
+        self._released.set()
+
+    def wait(self, tell: Callable[[Callable[[], None]], object]) -> None:
+        """What the thread does."""
+        tell(self._reached)
+        self.is_over = not self._released.wait(HOLD_S)
 
 
 class GroupCommit(Generic[C, H]):
@@ -87,6 +106,7 @@ class GroupCommit(Generic[C, H]):
         self._ending = threading.Event()
         self._wake = threading.Event()
         self._idle = False
+        self._hold: Hold | None = None
         self._closing = False
         self._abandoned = False  # Set and read by the loop alone.
         self._commits = 0
@@ -122,6 +142,12 @@ class GroupCommit(Generic[C, H]):
         if self._idle:
             self._wake.set()
 
+    def hold(self, reached: Callable[[], None]) -> Hold:
+        """Have the thread pause before its next commit; `reached` is called through `post` when it does."""
+        self._hold = hold = Hold(reached)
+        self._wake.set()
+        return hold
+
     def end(self) -> None:
         """Finish everything that was submitted, then close the store; does not wait for it."""
         with self._submitting:
@@ -151,6 +177,9 @@ class GroupCommit(Generic[C, H]):
     def _run(self) -> None:
         try:
             while True:
+                hold, self._hold = self._hold, None
+                if hold is not None:
+                    hold.wait(self._tell)
                 if self.delay_s and self._inbox:
                     self._ending.wait(self.delay_s)
                 group, messages, size = self._take()
@@ -179,7 +208,7 @@ class GroupCommit(Generic[C, H]):
         self._wake.clear()
         self._idle = True
         # The order matters: whoever submits looks at `idle` after appending, so one of the two sees the other.
-        if not self._inbox:
+        if not self._inbox and self._hold is None:
             if self._closing:
                 return False
             self._wake.wait()

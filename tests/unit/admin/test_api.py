@@ -51,12 +51,28 @@ class FakeClock:
 
 
 @dataclass
+class Examinations:
+    """Remembers what was asked for."""
+
+    states: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def latest(self, what: str) -> dict[str, Any] | None:
+        return self.states.get(what)
+
+    async def begin(self, what: str, destination: str | None = None) -> dict[str, Any]:
+        state = {"what": what, "state": "running", "destination": destination, "began_ms": NOW_MS, "ended_ms": None}
+        self.states[what] = state
+        return state
+
+
+@dataclass
 class Process:
     controls: list[Control] = field(default_factory=lambda: [Control(0), Control(1)])
     test_clock: FakeClock | None = None
     resets: int = 0
     caught_up: int = 0
     exports: int = 0
+    examinations: Examinations = field(default_factory=Examinations)
     drills: None = None  # Drills, and faults on purpose, have tests of their own.
     disturber: None = None
     lines: list[Balance] | None = None  # None, as where several gateways share the stores.
@@ -309,3 +325,24 @@ class TestClients:
         await door.api("PUT", "clients/abc", self.RECORD)
         door.clock.at_ms += 60_000
         assert (await door.api("GET", "clients"))[1] == {"clients": []}
+
+
+class TestExaminations:
+    async def test_a_verification_is_begun_and_asked_about(self, door: ApiDoor) -> None:
+        assert (await door.api("GET", "verify"))[0] == 404
+        status, begun = await door.api("POST", "verify")
+        assert (status, begun["state"], begun["ended_at"]) == (200, "running", None)
+        door.process.examinations.states["verify"]["ended_ms"] = NOW_MS
+        status, told = await door.api("GET", "verify")
+        assert (status, told["began_at"]) == (200, told["ended_at"])
+
+    async def test_a_backup_needs_the_whole_path_of_a_directory(self, door: ApiDoor) -> None:
+        for body in ({}, {"destination": "here"}, {"destination": 7}, {"destination": "/a", "more": 1}):
+            assert (await door.api("POST", "backup", body))[0] == 400
+        status, begun = await door.api("POST", "backup", {"destination": "/backups/one"})
+        assert (status, begun["destination"]) == (200, "/backups/one")
+
+    @pytest.mark.parametrize(("method", "path"), [("POST", "verify"), ("POST", "backup"), ("GET", "backup")])
+    async def test_the_manage_right_is_needed(self, door: ApiDoor, method: str, path: str) -> None:
+        assert (await door.api(method, path, {} if method == "POST" else None, token=door.token(LISTENER)))[0] == 401
+        assert door.process.examinations.states == {}

@@ -235,3 +235,53 @@ def test_the_commit_under_way_has_a_number(running, store):
     store.gate.release()
     entered(store)
     assert running.commit_under_way > first
+
+
+def until(condition):
+    """The thread gets there by itself."""
+    waiting = threading.Event()
+    for _ in range(1_000):
+        if condition():
+            return
+        waiting.wait(0.01)
+    raise AssertionError("it never came")
+
+
+def reached():
+    """What is posted when commits are held."""
+
+
+class TestHolding:
+    def test_commits_pause_between_two_and_go_on(self, running, store, posted):
+        running.submit(Command("a"))
+        assert store.entered.acquire(timeout=10)
+        hold = running.hold(reached)
+        assert reached not in posted  # The commit under way is finished first.
+        store.gate.release()
+        until(lambda: reached in posted)
+        running.submit(Command("b"))
+        assert store.groups == [["a"]]
+        hold.release()
+        assert store.entered.acquire(timeout=10)
+        assert store.groups == [["a"], ["b"]]
+        assert not hold.is_over
+
+    def test_one_that_waits_for_work_is_held_at_once(self, running, posted):
+        hold = running.hold(reached)
+        until(lambda: reached in posted)
+        hold.release()
+
+    def test_nobody_is_held_for_long(self, running, store, posted, monkeypatch):
+        monkeypatch.setattr(group, "HOLD_S", 0.01)
+        hold = running.hold(reached)
+        until(lambda: hold.is_over)
+        running.submit(Command("a"))
+        assert store.entered.acquire(timeout=10)
+
+    def test_a_hold_that_is_released_before_it_is_reached_holds_nobody(self, running, store, posted):
+        running.submit(Command("a"))
+        assert store.entered.acquire(timeout=10)
+        running.hold(reached).release()
+        store.gate.release(2)
+        running.submit(Command("b"))
+        assert store.entered.acquire(timeout=10)

@@ -60,6 +60,8 @@ SELECT greatest(
       AND NOT EXISTS (SELECT 1 FROM journal AS o WHERE EXISTS (
         SELECT 1 FROM journal AS n WHERE n.writer = o.writer AND n.id > o.id))))"""
 
+_COLUMNS = "SELECT table_name, column_name FROM information_schema.columns WHERE table_schema = current_schema()"
+
 
 class PostgresSnapshot:
     """One schema; a messaging store's or the catalog's."""
@@ -100,6 +102,13 @@ class PostgresSnapshot:
             cursor.itersize = at_once
             cursor.execute(statement.encode())
             yield from cursor
+
+    def tables(self) -> dict[str, set[str]]:
+        """The tables with their columns."""
+        found: dict[str, set[str]] = {}
+        for table, column in self.rows(_COLUMNS):
+            found.setdefault(table, set()).add(column)
+        return found
 
     def since_ms(self) -> int | None:
         """What the journal tells up to here may have ended in rows that are trimmed."""

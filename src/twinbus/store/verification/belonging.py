@@ -5,8 +5,11 @@ Pure: takes what was read. What the document of an entity means is told by a fun
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import json
+from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any, NamedTuple
+from zlib import crc32
 
 from twinbus.store.catalog import EntityRow
 from twinbus.store.verification.checks import EXAMPLES_MAX, Finding, Unchecked
@@ -25,6 +28,7 @@ class Catalog(NamedTuple):
     meta: Mapping[str, str]
     rows: Sequence[EntityRow]
     next_id: int | None  # The number that the next entity gets; None if nobody knows.
+    dropping: frozenset[int] = frozenset()  # Entities that were removed and may still be in their stores.
     findings: tuple[Finding, ...] = ()
     unchecked: tuple[Unchecked, ...] = ()
 
@@ -37,14 +41,27 @@ class Identity(NamedTuple):
     store_key: str
 
 
-# Files of versions without an id have nothing under its key, and are not compared.
+# Files of versions without an id have nothing under its key, and are not compared. Under which key a store has its own
+# id depends on the engine.
 IDENTITIES = (
     Identity("namespace", "namespace-id", "namespace_id"),
     Identity("store", "store-{}", "store_id"),
     Identity("store", "store-{}", "identity"),
 )
 NUMBER_KEY = "store_number"
-GENERATION = Identity("generation of the catalog", "catalog-generation", "catalog_generation")
+
+
+class Growing(NamedTuple):
+    """A number that only grows: what one file has heard of the other must not be more than the other says."""
+
+    what: str
+    heard: str
+    says: str
+
+
+GENERATION = Growing("change of the catalog", "catalog_generation", "catalog-generation")
+OPENINGS = Growing("opening of the store", "openings", "openings")
+JOURNAL = Growing("row of the store's journal", "journal", "")
 
 
 def read_catalog(snapshot: Snapshot, statements: Mapping[str, str]) -> Catalog:
@@ -59,13 +76,56 @@ def read_catalog(snapshot: Snapshot, statements: Mapping[str, str]) -> Catalog:
         meta = dict(snapshot.rows(statements["meta"]))
         rows = [EntityRow(*row) for row in snapshot.rows(statements["rows"])]
         [(next_id,)] = snapshot.rows(statements["next_id"])
+        tables = snapshot.tables()
+        dropping = frozenset(row[0] for row in snapshot.rows(DROPPING)) if "dropping" in tables else frozenset()
+        damaged = _damaged(snapshot, tables)
+        if damaged:
+            text = f"{len(damaged):,} rows of the catalog do not match their checksums."
+            findings.append(Finding("catalog-row", CATALOG, text, len(damaged), tuple(damaged[:EXAMPLES_MAX])))
     except snapshot.errors as error:
         if not findings:
             findings.append(Finding("pages", CATALOG, f"It cannot be read: {' '.join(str(error).split())}."))
         why = "the catalog could not be read"
         names = ("catalog-row", "entity-without-queue", "queue-without-entity", "identity")
-        return Catalog({}, [], None, tuple(findings), tuple(Unchecked(name, CATALOG, why) for name in names))
-    return Catalog(meta, rows, None if next_id is None else int(next_id), tuple(findings), tuple(unchecked))
+        return Catalog(
+            {}, [], None, frozenset(), tuple(findings), tuple(Unchecked(name, CATALOG, why) for name in names)
+        )
+    number = None if next_id is None else int(next_id)
+    return Catalog(meta, rows, number, dropping, tuple(findings), tuple(unchecked))
+
+
+DROPPING = "SELECT entity FROM dropping"
+# The columns that a row's checksum is over. Where a row says of which change it is, so does its checksum.
+_CHECKED = {"meta": ("key", "value"), "entity": ("id", "name", "kind", "store", "document")}
+
+
+def _damaged(snapshot: Snapshot, tables: Mapping[str, Collection[str]]) -> list[str]:
+    """Rows that are not as they were written. Catalogs of older versions have no checksums."""
+    found = []
+    for table, columns in _CHECKED.items():
+        known = tables.get(table, ())
+        if "checksum" not in known:
+            continue
+        change = "change" if "change" in known else "NULL"
+        for checksum, at, *values in snapshot.rows(f"SELECT checksum, {change}, {', '.join(columns)} FROM {table}"):
+            if not is_right(checksum, at, values):
+                found.append(f"{table} '{values[0] if table == 'meta' else values[1]}'")
+    return found
+
+
+def is_right(checksum: int | str | None, change: int | None, values: Sequence[int | str]) -> bool:
+    """Whether a row of the catalog matches its checksum; one of an older version is not judged."""
+    if checksum is None:
+        return True
+    right = checksum_of(*values)
+    if change is None:
+        return checksum == right
+    return not str(checksum).startswith(f"{change}:") or checksum == f"{change}:{right}"
+
+
+def checksum_of(*values: int | str) -> int:
+    """The checksum of a row of the catalog."""
+    return crc32(json.dumps(values).encode())
 
 
 def compare(catalog: Catalog, stores: Mapping[int, Examined], places_of: Places) -> list[Finding]:
@@ -77,7 +137,7 @@ def compare(catalog: Catalog, stores: Mapping[int, Examined], places_of: Places)
     for number, store in sorted(stores.items()):
         is_unreadable = any(unchecked.check == "queue-row" for unchecked in store.unchecked)
         if not is_unreadable:
-            findings += _orphans(store, placed, unreadable)
+            findings += _orphans(store, placed, unreadable | catalog.dropping)
             findings += _missing(store, placed, catalog)
         findings += _identity(catalog, store, number)
         findings += _transfers(store, catalog)
@@ -106,13 +166,13 @@ def _read_rows(catalog: Catalog, places_of: Places) -> tuple[list[Finding], dict
     return [Finding("catalog-row", CATALOG, text, len(wrong), tuple(wrong[:EXAMPLES_MAX]))], placed
 
 
-def _orphans(store: Examined, placed: Mapping[int, tuple[int, int]], unreadable: set[int]) -> list[Finding]:
+def _orphans(store: Examined, placed: Mapping[int, tuple[int, int]], unsure: AbstractSet[int]) -> list[Finding]:
     """Queues that the catalog does not know, or knows elsewhere; one that never held a message is freed at start."""
     found = [
         entity
         for entity, has_held in sorted(store.entities.items())
         if (known := placed.get(entity)) is None or known[1] != store.number
-        if has_held and not any(row <= entity < row + 16 for row in unreadable)
+        if has_held and not any(row <= entity < row + 16 for row in unsure)
     ]
     if not found:
         return []
@@ -161,25 +221,40 @@ def _transfers(store: Examined, catalog: Catalog) -> list[Finding]:
 
 def _identity(catalog: Catalog, store: Examined, number: int) -> list[Finding]:
     told: list[str] = []
+    known = known_store(catalog.meta.get(f"store-{number}"))
     for what, catalog_key, store_key in IDENTITIES:
-        expected, found = catalog.meta.get(catalog_key.format(number)), store.meta.get(store_key)
+        expected = known.get("store") if what == "store" else catalog.meta.get(catalog_key)
+        found = store.meta.get(store_key)
         if expected is not None and found is not None and expected != found:
             told.append(f"{what}: the catalog says {expected}, the store says {found}")
     own = store.meta.get(NUMBER_KEY)
     if own is not None and own != str(number):
         told.append(f"number: it is in the place of store {number}, and says that it is store {own}")
-    newest, seen = catalog.meta.get(GENERATION.catalog_key), store.meta.get(GENERATION.store_key)
-    if _is_newer(seen, newest):
-        told.append(f"{GENERATION.what}: the store has seen {seen}, and the catalog is at {newest}")
+    for growing, heard, says in (
+        (GENERATION, store.meta.get(GENERATION.heard), catalog.meta.get(GENERATION.says)),
+        (OPENINGS, known.get(OPENINGS.heard), store.meta.get(OPENINGS.says)),
+        (JOURNAL, known.get(JOURNAL.heard), store.last_journal),
+    ):
+        if _is_more(heard, says):
+            told.append(f"{growing.what}: {heard} was heard of, and it is at {says}")
     if not told:
         return []
     text = "It does not belong to this catalog, or not as it is now."
     return [Finding("identity", f"store {number}", text, len(told), tuple(told))]
 
 
-def _is_newer(seen: Any, newest: Any) -> bool:
-    """Whether a store has seen a later catalog than the one that is here."""
+def known_store(text: str | None) -> dict[str, Any]:
+    """What a catalog knows of a store: its id alone, or an object."""
+    if text is None or not text.startswith("{"):
+        return {} if text is None else {"store": text}
     try:
-        return seen is not None and newest is not None and int(seen) > int(newest)
+        return dict(json.loads(text))
     except ValueError:
+        return {"store": text}
+
+
+def _is_more(heard: Any, says: Any) -> bool:
+    try:
+        return heard is not None and says is not None and int(heard) > int(says)
+    except (TypeError, ValueError):
         return True

@@ -6,7 +6,7 @@ A check that cannot be made says why instead. What catalog and stores say of eac
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
 from operator import itemgetter
@@ -22,6 +22,7 @@ from twinbus.store.verification.replay import Replay, made_in
 
 ROWS_AT_ONCE = 5_000
 BODIES_AT_ONCE = 64
+GOING = 1  # An entity that is dropped, while its rows are being freed.
 _COUNTS = ("active", "deferred", "scheduled", "damaged", "bytes")
 
 Progress = Callable[[int], None]  # So many more rows were read.
@@ -46,6 +47,10 @@ class Snapshot(Protocol):
 
     def stream(self, statement: str, at_once: int) -> Iterator[tuple[Any, ...]]:
         """A long answer, fetched so many rows at once."""
+        ...
+
+    def tables(self) -> Mapping[str, Collection[str]]:
+        """The tables that there are, with their columns."""
         ...
 
 
@@ -81,6 +86,7 @@ class Examined:
     bodies: int = 0
     body_bytes: int = 0
     journal_rows: int = 0
+    last_journal: int | None = None  # The newest row's number, where there is one writer.
     names: Names = field(default_factory=lambda: Names({}))
 
     def document(self) -> dict[str, Any]:
@@ -106,6 +112,11 @@ def sizes(snapshot: StoreSnapshot) -> int:
 def examine(snapshot: StoreSnapshot, number: int, progress: Progress) -> Examined:
     """Make all checks of one store."""
     return _Examination(snapshot, number, progress).made()
+
+
+def look_at_queues(snapshot: StoreSnapshot, number: int) -> Examined:
+    """Only what a store says of its entities, and who it is."""
+    return _Examination(snapshot, number, lambda rows: None).looked_at()
 
 
 class _Examination:
@@ -139,6 +150,14 @@ class _Examination:
                 make()
             except self._snapshot.errors as error:
                 self._unreadable(check, error)
+        return self._examined
+
+    def looked_at(self) -> Examined:
+        try:
+            self._queue_rows()
+            self._transfers()
+        except self._snapshot.errors as error:
+            self._unreadable("queue-row", error)
         return self._examined
 
     # Telling
@@ -178,7 +197,7 @@ class _Examination:
         for entity, rows in groupby(self._ask(questions.QUEUES), key=lambda row: row[0] >> 2):
             found = {queue & 3: (settings, dropped, next_seq) for queue, settings, dropped, next_seq in rows}
             main = found.get(0, (None, 0, 1))
-            if not main[1]:
+            if main[1] != GOING:
                 examined.entities[entity] = any(next_seq > 1 for _, _, next_seq in found.values())
             name = self._names.queue(entity * 4)
             if set(found) != {0, 1, 2}:
@@ -285,17 +304,18 @@ class _Examination:
 
     def _journal_rows(self) -> None:
         wrong: list[str] = []
-        read = 0
+        read, last = 0, None
         for writer, row in self._journal():
             try:
                 content(row)
             except DamagedRowError:
                 wrong.append(_rows_of(writer, row.id, row.id))
             read += 1
+            last = row.id if writer == 0 else None
             if read % 1_000 == 0:
                 self._progress(1_000)
         self._progress(read % 1_000)
-        self._examined.journal_rows = read
+        self._examined.journal_rows, self._examined.last_journal = read, last
         if wrong:
             self._has_whole_journal = False
             self._found("journal-row", f"{len(wrong):,} rows of the journal are damaged.", len(wrong), wrong)

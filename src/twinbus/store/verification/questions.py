@@ -11,7 +11,7 @@ from typing import NamedTuple
 class Dialect(NamedTuple):
     """The parts of a statement in which the engines differ."""
 
-    queues: str  # The rows that rule queues: id, settings, dropped (0 or 1), next_seq and the counts.
+    queues: str  # The rows that rule queues: id, settings, dropped (1: going), next_seq and the counts.
     journal: str  # Writer, id, at_ms, ops.
     size: str  # A message's size, of m or b.
     lasting: tuple[str, ...]  # Tables whose rows belong to a queue that has a row.
@@ -50,7 +50,7 @@ SELECT q.id, q.next_seq, q.active, q.deferred, q.scheduled, q.damaged, q.bytes, 
                     count(*) FILTER (WHERE m.state = 3) AS damaged, sum({size}) AS bytes,
                     count(*) - count(b.id) AS lost
                FROM message AS m LEFT JOIN body AS b ON b.id = m.body GROUP BY m.queue) AS m ON m.queue = q.id
- WHERE q.dropped = 0 ORDER BY q.id"""
+ WHERE q.dropped <> 1 ORDER BY q.id"""
 STATES = "SELECT queue, seq, message_id FROM message WHERE state < 3 ORDER BY queue, seq"
 TRANSFERS = "SELECT DISTINCT queue FROM transfer ORDER BY queue"
 

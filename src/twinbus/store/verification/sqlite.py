@@ -27,6 +27,9 @@ DIALECT = Dialect(
     wrong_size="false",
 )
 
+_COLUMNS = """
+SELECT t.name, c.name FROM sqlite_schema AS t CROSS JOIN pragma_table_info(t.name) AS c WHERE t.type = 'table'"""
+
 
 class SqliteSnapshot:
     """One file; a messaging store's or the catalog's."""
@@ -63,6 +66,13 @@ class SqliteSnapshot:
     def stream(self, statement: str, at_once: int) -> Iterator[tuple[Any, ...]]:
         """A long answer; rows are read one by one."""
         return self.database.execute(statement)
+
+    def tables(self) -> dict[str, set[str]]:
+        """The tables with their columns."""
+        found: dict[str, set[str]] = {}
+        for table, column in self.database.execute(_COLUMNS):
+            found.setdefault(table, set()).add(column)
+        return found
 
     def since_ms(self) -> int | None:
         """Rows of the one writer are trimmed in their order."""

@@ -1,0 +1,303 @@
+"""Copies of a namespace's files: a backup of one instant, checked before it is called one, and its way back.
+
+A backup is a directory with the databases and a manifest, which is written last: without it, the copy is unfinished.
+Which instant that is, and that nothing changes meanwhile, is the business of whoever opened the files.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import apsw
+
+from twinbus import __version__
+from twinbus.broker.datadir import DataDirectory
+from twinbus.broker.verifying import Files, Opened, Progress, Report, files_in, opened_files, verify
+from twinbus.store.reserve import RESERVE_BYTES
+from twinbus.store.verification.belonging import checksum_of
+from twinbus.store.verification.sqlite import SqliteSnapshot
+
+MANIFEST = "manifest.json"
+FORMAT = 1
+STEP_PAGES = 128
+SYNC_BYTES = 8 * 1024 * 1024  # So much is handed to the disk at once, so that commits do not wait behind more.
+CHUNK_BYTES = 1024 * 1024
+MARGIN_BYTES = 64 * 1024 * 1024  # What must be left on a disk that a broker needs.
+GENERATION_STEP = 1_000_000  # No namespace changes so often between a backup and its loss.
+_UNFINISHED = ".restoring"
+
+Rest = Callable[[float], None]  # Called after each piece of work with the seconds that it took.
+
+
+class CopyFailedError(Exception):
+    """A backup or a restore was not made; the text says why."""
+
+
+class Source(NamedTuple):
+    """What is backed up: whose it is, where its files are, and these at one instant."""
+
+    namespace: str
+    files: Files
+    opened: Opened
+
+
+# A backup
+
+
+def back_up(source: Source, destination: Path, progress: Progress, rest: Rest) -> dict[str, Any]:
+    """Copy a namespace, check the copy, and write its manifest, which is returned. Leaves nothing if it fails."""
+    taken_at = datetime.now(UTC)
+    with _new_directory(destination):
+        snapshots = [source.opened.catalog, *(store for _, store in sorted(source.opened.stores.items()))]
+        sizes = {}
+        for path, snapshot in zip(source.files.all(), snapshots, strict=True):
+            assert isinstance(snapshot, SqliteSnapshot)
+            [(pages, page_bytes)] = snapshot.rows("SELECT * FROM pragma_page_count(), pragma_page_size()")
+            sizes[path] = (snapshot, pages * page_bytes)
+        _check_room(destination, source.files.catalog.parent, sum(size for _, size in sizes.values()))
+        progress.begin("Copying", sum(size for _, size in sizes.values()))
+        for path, (snapshot, _) in sizes.items():
+            _copy_database(snapshot, destination / path.name, progress, rest)
+        _sync(destination)
+        report = _verified(destination, progress)
+        if not report.is_whole:
+            told = "; ".join(f"{finding.where}: {finding.text}" for finding in report.findings[:3])
+            raise CopyFailedError(f"The copy is not whole, so it is not kept: {told}")
+        manifest = _manifest(source, destination, taken_at, report)
+        _write_whole(destination / MANIFEST, json.dumps(manifest, indent=2).encode() + b"\n")
+        return manifest
+
+
+def _copy_database(snapshot: SqliteSnapshot, path: Path, progress: Progress, rest: Rest) -> None:
+    path.touch(mode=0o600)
+    target = apsw.Connection(str(path))
+    file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        for pragma in ("journal_mode=off", "synchronous=off", "cache_size=-1024"):
+            target.execute(f"PRAGMA {pragma}")
+        unsynced = 0
+        [(page_bytes,)] = snapshot.rows("SELECT * FROM pragma_page_size()")
+        with target.backup("main", snapshot.database, "main") as backup:
+            left = backup.page_count
+            while not backup.done:
+                began = time.monotonic()
+                backup.step(STEP_PAGES)
+                copied = (left - backup.remaining if left else backup.page_count - backup.remaining) * page_bytes
+                left = backup.remaining
+                progress.advance(max(copied, 0))
+                unsynced += STEP_PAGES * page_bytes
+                if unsynced >= SYNC_BYTES:
+                    os.fdatasync(file)
+                    unsynced = 0
+                rest(time.monotonic() - began)
+        target.close()
+        os.fsync(file)
+    except (apsw.Error, OSError) as error:
+        raise CopyFailedError(f"The copy to {path} failed: {error}") from error
+    finally:
+        target.close()
+        os.close(file)
+
+
+def _verified(directory: Path, progress: Progress) -> Report:
+    with opened_files(files_in(directory), is_in_use=False) as opened:
+        return verify(opened, progress)
+
+
+def _manifest(source: Source, directory: Path, taken_at: datetime, report: Report) -> dict[str, Any]:
+    meta = dict(source.opened.catalog.rows(source.opened.catalog_statements["meta"]))
+    return {
+        "format": FORMAT,
+        "version": __version__,
+        "namespace": source.namespace,
+        "namespace_id": meta.get("namespace-id"),
+        "catalog_generation": meta.get("catalog-generation"),
+        "taken_at": taken_at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        "entities": report.entities,
+        "stores": [store.document() for store in report.stores],
+        "files": [
+            {"name": path.name, "bytes": path.stat().st_size, "sha256": digest_of(path)}
+            for path in files_in(directory).all()
+        ],
+    }
+
+
+# The way back
+
+
+def restore(backup: Path, directory: Path, progress: Progress) -> dict[str, Any]:
+    """Put a backup where nothing is yet; its manifest. A file that is not as it was backed up is refused."""
+    manifest = read_manifest(backup)
+    if directory.exists() and any(directory.iterdir()):
+        raise CopyFailedError(f"{directory} is not empty: a backup is restored to a place of its own.")
+    files = manifest["files"]
+    was_there = directory.exists()
+    data = DataDirectory(directory)
+    made: list[Path] = []
+    try:
+        _check_room(directory, directory, sum(file["bytes"] for file in files))
+        progress.begin("Copying", sum(file["bytes"] for file in files))
+        for file in files:
+            target = directory / f"{file['name']}{_UNFINISHED}"
+            made.append(target)
+            if _copy_file(backup / file["name"], target, progress) != file["sha256"]:
+                raise CopyFailedError(f"{backup / file['name']} is not as it was backed up: its digest is another.")
+        generation = raise_generation(
+            {Path(file["name"]).stem: directory / f"{file['name']}{_UNFINISHED}" for file in files}
+        )
+        for target in made:
+            _sync(target)
+        # Nobody can start here before this ends, because the directory is held.
+        for target in reversed(made):
+            target.rename(target.with_name(target.name.removesuffix(_UNFINISHED)))
+        _sync(directory)
+    except BaseException as error:
+        for target in made:
+            for beside in ("", "-wal", "-shm"):
+                with suppress(OSError):
+                    Path(f"{target}{beside}").unlink()
+        with suppress(OSError):
+            (directory / "lock").unlink()
+        if not was_there:
+            with suppress(OSError):
+                directory.rmdir()
+        if isinstance(error, OSError | apsw.Error):
+            raise CopyFailedError(f"The backup could not be restored to {directory}: {error}") from error
+        raise
+    finally:
+        data.release()
+    return {**manifest, "restored_generation": generation}
+
+
+def raise_generation(files: Mapping[str, Path]) -> int | None:
+    """Have catalog and stores say that much has changed, so that whoever saw the lost ones notices; the new number.
+
+    `files` are `catalog` and `store-N`. Files of versions that do not count changes are left as they are.
+    """
+    with _writing(files["catalog"]) as catalog:
+        found = catalog.execute("SELECT value FROM meta WHERE key = 'catalog-generation'").get
+        if found is None:
+            return None
+        generation = int(found) + GENERATION_STEP
+        columns = [column for _, column, *_ in catalog.execute("PRAGMA table_info(meta)")]
+        catalog.execute("UPDATE meta SET value = ? WHERE key = 'catalog-generation'", (str(generation),))
+        if "checksum" in columns:
+            values = (checksum_of("catalog-generation", str(generation)), "catalog-generation")
+            catalog.execute("UPDATE meta SET checksum = ? WHERE key = ?", values)
+    for name, path in files.items():
+        if name != "catalog":
+            with _writing(path) as store:
+                store.execute(
+                    "UPDATE meta SET value = ? WHERE key = 'catalog_generation'",
+                    (str(generation),),
+                )
+    return generation
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[apsw.Connection]:
+    database = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
+    try:
+        with database:
+            yield database
+        database.wal_checkpoint(None, apsw.SQLITE_CHECKPOINT_TRUNCATE)
+    finally:
+        database.close()
+
+
+def read_manifest(backup: Path) -> dict[str, Any]:
+    """What is in a backup; refuses what is none, or was not finished."""
+    path = backup / MANIFEST
+    try:
+        manifest = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        if backup.is_dir() and any(backup.glob("*.db")):
+            raise CopyFailedError(f"{backup} has no {MANIFEST}: the backup was not finished.") from None
+        raise CopyFailedError(f"{backup} is no backup: there is no {MANIFEST} in it.") from None
+    except (OSError, ValueError) as error:
+        raise CopyFailedError(f"{path} cannot be read: {error}") from None
+    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+        raise CopyFailedError(f"{path} is not of the format {FORMAT}, which is the one that this version knows.")
+    return manifest
+
+
+# Files
+
+
+@contextmanager
+def _new_directory(path: Path) -> Iterator[None]:
+    """A directory that was empty or not there; what was put into it goes again if anything fails."""
+    was_there = path.exists()
+    try:
+        path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if any(path.iterdir()):
+            raise CopyFailedError(f"{path} is not empty: give a directory for this backup alone.")
+    except OSError as error:
+        raise CopyFailedError(f"{path} cannot be used: {error.strerror}.") from error
+    try:
+        yield
+    except BaseException as error:
+        for file in path.iterdir():
+            with suppress(OSError):
+                file.unlink()
+        if not was_there:
+            with suppress(OSError):
+                path.rmdir()
+        if isinstance(error, OSError):
+            raise CopyFailedError(f"The copy to {path} failed: {error}") from error
+        raise
+
+
+def _check_room(destination: Path, data: Path, needed: int) -> None:
+    free = shutil.disk_usage(destination).free
+    if os.stat(destination).st_dev == os.stat(data).st_dev:
+        free -= MARGIN_BYTES + 2 * RESERVE_BYTES
+    if free < needed:
+        raise CopyFailedError(
+            f"There is too little room for {destination}: {needed:,} bytes are needed, and {max(free, 0):,} can be had."
+        )
+
+
+def _copy_file(source: Path, target: Path, progress: Progress) -> str:
+    """Copy a file; the digest of what was copied."""
+    digest = hashlib.sha256()
+    with (
+        source.open("rb") as reading,
+        open(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as writing,
+    ):
+        while chunk := reading.read(CHUNK_BYTES):
+            digest.update(chunk)
+            writing.write(chunk)
+            progress.advance(len(chunk))
+    return digest.hexdigest()
+
+
+def digest_of(path: Path) -> str:
+    """The SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _write_whole(path: Path, content: bytes) -> None:
+    unfinished = path.with_name(f".{path.name}")
+    unfinished.write_bytes(content)
+    _sync(unfinished)
+    unfinished.rename(path)
+    _sync(path.parent)
+
+
+def _sync(path: Path) -> None:
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)

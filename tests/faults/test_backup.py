@@ -1,0 +1,201 @@
+"""A running broker is verified and backed up while the official client sends; what is restored has it all, once."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import apsw
+import pytest
+from azure.servicebus import ServiceBusClient, ServiceBusMessage, ServiceBusReceiveMode
+
+from faults.remains import peeked
+from support.broker import BrokerProcess, wait_for
+from support.disks import fill_up, small_disk
+from support.prompt import Prompt
+
+__all__ = ["small_disk"]
+
+# `source` and `target` lie on different stores, so that what is forwarded is in two commits.
+CONFIG = """
+[[queues]]
+Name = "target"
+[[queues]]
+Name = "source"
+ForwardTo = "target"
+[[queues]]
+Name = "parts"
+EnablePartitioning = true
+"""
+QUEUES = ("source", "parts")
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
+    process = BrokerProcess(tmp_path / "broker", config=CONFIG, options=("--stores", "3"))
+    try:
+        process.start()
+        yield process
+    finally:
+        process.kill()
+
+
+@pytest.fixture
+def run(broker: BrokerProcess) -> Prompt:
+    return Prompt(broker)
+
+
+class SendLog:
+    """Sends without a pause, and writes down what was acknowledged."""
+
+    def __init__(self, broker: BrokerProcess) -> None:
+        self.acknowledged: dict[str, list[str]] = {queue: [] for queue in QUEUES}
+        self._broker = broker
+        self._ending = threading.Event()
+
+    def send(self, queue: str) -> None:
+        with (
+            ServiceBusClient.from_connection_string(self._broker.connection_string()) as client,
+            client.get_queue_sender(queue) as sender,
+        ):
+            number = 0
+            while not self._ending.is_set():
+                lot = [f"{queue}-{number + index}" for index in range(5)]
+                sender.send_messages([ServiceBusMessage(name.encode(), message_id=name) for name in lot])
+                self.acknowledged[queue] += lot
+                number += len(lot)
+
+    def so_far(self) -> dict[str, int]:
+        return {queue: len(ids) for queue, ids in self.acknowledged.items()}
+
+    def end(self) -> None:
+        self._ending.set()
+
+
+def everything(broker: BrokerProcess) -> Counter[str]:
+    """The ids of all messages that a broker holds, when everything is forwarded."""
+    wait_for(lambda: broker.count("source") == 0, "everything to be forwarded")
+    with ServiceBusClient.from_connection_string(broker.connection_string()) as client:
+        found: Counter[str] = Counter()
+        for queue in ("target", "parts"):
+            with client.get_queue_receiver(queue, receive_mode=ServiceBusReceiveMode.RECEIVE_AND_DELETE) as receiver:
+                found.update(str(message.message_id) for message in peeked(receiver))
+        return found
+
+
+def test_what_was_acknowledged_before_a_backup_is_restored_once(
+    broker: BrokerProcess, run: Prompt, tmp_path: Path
+) -> None:
+    log = SendLog(broker)
+    with ThreadPoolExecutor(2) as senders:
+        sending = [senders.submit(log.send, queue) for queue in QUEUES]
+        try:
+            wait_for(lambda: min(log.so_far().values()) >= 100, "a hundred messages")
+            before = log.so_far()
+            (manifest,) = run.json("backup", str(tmp_path / "backup"))
+            after = log.so_far()
+            assert all(after[queue] > before[queue] for queue in QUEUES), "nothing was sent meanwhile"
+            (report,) = run.json("verify")  # Of the broker itself, while it goes on.
+            assert report["findings"] == []
+        finally:
+            log.end()
+    assert [task.result() for task in sending] == [None, None]
+    broker.kill()
+
+    assert {file["name"] for file in manifest["files"]} == {"catalog.db", *(f"store-{n}.db" for n in range(3))}
+    restored = BrokerProcess(tmp_path / "restored", config=CONFIG, options=("--stores", "3"))
+    run("restore", str(tmp_path / "backup"), str(restored.data))
+    assert "whole." in run("verify", str(restored.data)).stdout
+    with restored:
+        found = everything(restored)
+    assert [name for name, times in found.items() if times > 1] == []
+    for queue in QUEUES:
+        acknowledged = log.acknowledged[queue]
+        assert [name for name in acknowledged[: before[queue]] if name not in found] == []
+        # A cut: of each sender's messages all up to one, and none after it.
+        there = [name in found for name in acknowledged]
+        assert there == sorted(there, reverse=True)
+
+
+def test_a_running_broker_tells_what_is_damaged(broker: BrokerProcess, run: Prompt) -> None:
+    database = apsw.Connection(str(broker.data / "store-0.db"), flags=apsw.SQLITE_OPEN_READWRITE)
+    database.execute("UPDATE queue SET active = 7 WHERE id IN (SELECT min(id) FROM queue)")
+    database.close()
+    shown = run("verify", code=1).stdout
+    assert "active: its row says 7, its messages are 0" in shown
+    assert broker.request("GET", "/$api/verify")[0] == 200
+    assert "examination.findings" in broker.log
+
+
+def test_a_stopped_broker_is_backed_up_from_its_files(broker: BrokerProcess, run: Prompt, tmp_path: Path) -> None:
+    refused = run("backup", str(tmp_path / "backup"), "--directory", str(broker.data), code=1)
+    assert "A broker is using" in refused.stderr
+    broker.kill()
+    (manifest,) = run.json("backup", str(tmp_path / "backup"), "--directory", str(broker.data))
+    assert manifest["entities"] == 3
+    run("restore", str(tmp_path / "backup"), str(tmp_path / "new"))
+    assert "whole." in run("verify", str(tmp_path / "new")).stdout
+
+
+class TestARestoreIsRefused:
+    @pytest.fixture
+    def backup(self, broker: BrokerProcess, run: Prompt, tmp_path: Path) -> Path:
+        run("backup", str(tmp_path / "backup"))
+        return tmp_path / "backup"
+
+    def test_where_something_is(self, backup: Path, run: Prompt, tmp_path: Path) -> None:
+        (tmp_path / "full").mkdir()
+        (tmp_path / "full" / "file").touch()
+        assert "not empty" in run("restore", str(backup), str(tmp_path / "full"), code=1).stderr
+        assert "not empty" in run("backup", str(tmp_path / "full"), code=1).stderr
+
+    def test_of_what_was_not_finished_or_has_changed(self, backup: Path, run: Prompt, tmp_path: Path) -> None:
+        target = tmp_path / "new"
+        content = bytearray((backup / "store-1.db").read_bytes())
+        content[5000] ^= 1
+        (backup / "store-1.db").write_bytes(content)
+        assert "not as it was backed up" in run("restore", str(backup), str(target), code=1).stderr
+        assert not target.exists()
+        (backup / "manifest.json").unlink()
+        assert "was not finished" in run("restore", str(backup), str(target), code=1).stderr
+        assert "is no backup" in run("restore", str(tmp_path), str(target), code=1).stderr
+        assert not target.exists()
+
+
+def test_a_restore_raises_the_generation(broker: BrokerProcess, run: Prompt, tmp_path: Path) -> None:
+    broker.kill()
+    for name, key in (("catalog", "catalog-generation"), *((f"store-{n}", "catalog_generation") for n in range(3))):
+        database = apsw.Connection(str(broker.data / f"{name}.db"))
+        columns = len(list(database.execute("PRAGMA table_info(meta)")))
+        database.execute(f"INSERT OR REPLACE INTO meta VALUES (?, '5'{', NULL' * (columns - 2)})", (key,))
+        database.close()
+    run("backup", str(tmp_path / "backup"), "--directory", str(broker.data))
+    (told,) = run.json("restore", str(tmp_path / "backup"), str(tmp_path / "new"))
+    assert told["restored_generation"] == 1_000_005
+    for path in (tmp_path / "new").glob("*.db"):
+        database = apsw.Connection(str(path))
+        found = database.execute("SELECT value FROM meta WHERE key IN ('catalog-generation', 'catalog_generation')").get
+        database.close()
+        assert found == "1000005"
+    assert "whole." in run("verify", str(tmp_path / "new")).stdout
+
+
+def test_a_full_disk_is_told_and_harms_nobody(broker: BrokerProcess, run: Prompt, small_disk: Path) -> None:
+    fill_up(small_disk)
+    refused = run("backup", str(small_disk / "backup"), code=1)
+    assert "too little room" in refused.stderr
+    assert [path.name for path in small_disk.iterdir()] == ["filler"]
+    run("send", "parts", "one")
+
+
+def test_only_whoever_may_manage_can_ask(broker: BrokerProcess) -> None:
+    for method, path, body in (("POST", "verify", "{}"), ("POST", "backup", '{"destination": "relative"}')):
+        status, text = broker.request(method, f"/$api/{path}", body)
+        assert status == (400 if path == "backup" else 200), text
+    status, text = broker.request("GET", "/$api/backup")
+    assert (status, "No backup was asked for" in text) == (404, True)
+    wait_for(lambda: json.loads(broker.request("GET", "/$api/verify")[1])["state"] == "done", "the verification")
