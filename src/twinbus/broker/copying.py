@@ -29,7 +29,7 @@ from twinbus.store.verification.sqlite import SqliteSnapshot
 MANIFEST = "manifest.json"
 FORMAT = 1
 STEP_PAGES = 128
-SYNC_BYTES = 8 * 1024 * 1024  # So much is handed to the disk at once, so that commits do not wait behind more.
+SYNC_BYTES = 1024 * 1024  # So much is handed to the disk at once, so that commits do not wait behind more.
 CHUNK_BYTES = 1024 * 1024
 MARGIN_BYTES = 64 * 1024 * 1024  # What must be left on a disk that a broker needs.
 GENERATION_STEP = 1_000_000  # No namespace changes so often between a backup and its loss.
@@ -53,8 +53,13 @@ class Source(NamedTuple):
 # A backup
 
 
-def back_up(source: Source, destination: Path, progress: Progress, rest: Rest) -> dict[str, Any]:
-    """Copy a namespace, check the copy, and write its manifest, which is returned. Leaves nothing if it fails."""
+def back_up(
+    source: Source, destination: Path, progress: Progress, rest: Rest, copied: Callable[[], None]
+) -> dict[str, Any]:
+    """Copy a namespace, check the copy, and write its manifest, which is returned. Leaves nothing if it fails.
+
+    `copied` is called when the files are needed no more.
+    """
     taken_at = datetime.now(UTC)
     with _new_directory(destination):
         snapshots = [source.opened.catalog, *(store for _, store in sorted(source.opened.stores.items()))]
@@ -67,12 +72,15 @@ def back_up(source: Source, destination: Path, progress: Progress, rest: Rest) -
         progress.begin("Copying", sum(size for _, size in sizes.values()))
         for path, (snapshot, _) in sizes.items():
             _copy_database(snapshot, destination / path.name, progress, rest)
+        for snapshot, _ in sizes.values():
+            snapshot.close()  # So that the broker's logs can begin anew.
+        copied()
         _sync(destination)
         report = _verified(destination, progress)
         if not report.is_whole:
             told = "; ".join(f"{finding.where}: {finding.text}" for finding in report.findings[:3])
             raise CopyFailedError(f"The copy is not whole, so it is not kept: {told}")
-        manifest = _manifest(source, destination, taken_at, report)
+        manifest = _manifest(source.namespace, destination, taken_at, report)
         _write_whole(destination / MANIFEST, json.dumps(manifest, indent=2).encode() + b"\n")
         return manifest
 
@@ -113,14 +121,13 @@ def _verified(directory: Path, progress: Progress) -> Report:
         return verify(opened, progress)
 
 
-def _manifest(source: Source, directory: Path, taken_at: datetime, report: Report) -> dict[str, Any]:
-    meta = dict(source.opened.catalog.rows(source.opened.catalog_statements["meta"]))
+def _manifest(namespace: str, directory: Path, taken_at: datetime, report: Report) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "version": __version__,
-        "namespace": source.namespace,
-        "namespace_id": meta.get("namespace-id"),
-        "catalog_generation": meta.get("catalog-generation"),
+        "namespace": namespace,
+        "namespace_id": report.catalog.get("namespace-id"),
+        "catalog_generation": report.catalog.get("catalog-generation"),
         "taken_at": taken_at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
         "entities": report.entities,
         "stores": [store.document() for store in report.stores],

@@ -14,14 +14,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
-from twinbus.broker.copying import CopyFailedError, Source, back_up
-from twinbus.broker.settings import SettingsError
-from twinbus.broker.verifying import Files, files_in, opened_files, verify
 from twinbus.model.errors import BusError
 
 TELL_S = 0.2  # So often it says how far it is.
 NICENESS = 10
-REST = 1.0  # For each second of copying, so many of rest: commits come first.
+REST = 2.0  # For each second of copying, so many of rest, because commits come first.
 
 
 class Telling:
@@ -61,14 +58,23 @@ def await_instant() -> None:
 
 
 def have_instant() -> None:
-    """What is there now is what will be seen. From here on the broker comes first."""
+    """What is there now is what will be seen."""
     say({"begun": True})
-    with suppress(OSError):
-        os.nice(NICENESS)
+
+
+def step_back() -> None:
+    """Nobody waits for the rest, so it is done when nothing else is to be done."""
+    if hasattr(os, "SCHED_IDLE"):
+        with suppress(OSError):
+            os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
 
 
 def examine(task: dict[str, Any]) -> dict[str, Any]:
     """Do what is asked; the result."""
+    # Imported here, because even that takes its time, and the broker comes first.
+    from twinbus.broker.copying import Source, back_up
+    from twinbus.broker.verifying import files_in, opened_files, verify
+
     if "databases" in task:
         from twinbus.broker.verifying_shared import verify_databases  # psycopg is for those who use it.
 
@@ -76,22 +82,30 @@ def examine(task: dict[str, Any]) -> dict[str, Any]:
         have_instant()
         return verify_databases(task["databases"], task["namespace"], Telling()).document()
     directory = Path(task["directory"])
-    found = files_in(directory)
-    files = Files(found.catalog, found.stores)
+    files = files_in(directory)
     with opened_files(files, is_in_use=True, at_once=await_instant) as opened:
         have_instant()
         if "destination" not in task:
             return verify(opened, Telling()).document()
         source = Source(task["name"], files, opened)
-        return back_up(source, Path(task["destination"]), Telling(), lambda took_s: time.sleep(took_s * REST))
+        return back_up(
+            source, Path(task["destination"]), Telling(), lambda took_s: time.sleep(took_s * REST), step_back
+        )
 
 
 def main() -> NoReturn:
-    """The process."""
+    """The process. It has less of the machine than the broker, whenever both want something."""
+    with suppress(OSError):
+        os.nice(NICENESS)
+    from twinbus.broker.copying import CopyFailedError
+    from twinbus.broker.settings import SettingsError
+
     try:
         say({"result": examine(json.loads(sys.stdin.readline()))})
-    except (SettingsError, BusError, CopyFailedError) as problem:
-        say({"error": getattr(problem, "text", None) or str(problem)})
+    except BusError as error:
+        say({"error": error.text})
+    except (SettingsError, CopyFailedError) as problem:
+        say({"error": str(problem)})
     raise SystemExit(0)
 
 

@@ -52,6 +52,7 @@ class Report(NamedTuple):
     unchecked: list[Unchecked]
     stores: list[Examined]
     entities: int
+    catalog: Mapping[str, str]  # What the catalog says of the namespace itself; keys are among it.
 
     @property
     def is_whole(self) -> bool:
@@ -94,7 +95,7 @@ def verify(opened: Opened, progress: Progress, again: Opening | None = None) -> 
             disagreed = [finding for finding in _disagreed(later) if finding in disagreed]
     findings += disagreed
     unchecked = [*catalog.unchecked, *(each for store in examined.values() for each in store.unchecked)]
-    return Report(findings, unchecked, list(examined.values()), len(catalog.rows))
+    return Report(findings, unchecked, list(examined.values()), len(catalog.rows), catalog.meta)
 
 
 def _disagreed(opened: Opened) -> list[Finding]:

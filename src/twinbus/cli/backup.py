@@ -93,7 +93,7 @@ def _back_up_files(directory: Path, destination: Path) -> dict[str, Any]:
         files = files_in(directory)
         with unused(directory), opened_files(files, is_in_use=False) as opened, progress_bar("Copying", None) as bar:
             source = Source(directory.absolute().name, files, opened)
-            return back_up(source, destination, Bar(bar), lambda took_s: None)
+            return back_up(source, destination, Bar(bar), lambda took_s: None, lambda: None)
     except (CopyFailedError, SettingsError) as problem:
         raise PromptError(str(problem)) from None
     except BusError as error:

@@ -138,7 +138,8 @@ class SqliteStore:
         self._room = Room(path, number, now_ms)
         self._has_claims = False  # Of locks that are gone, which a full disk kept from being counted.
         self._closed, self._synced = False, True
-        self._pages = self._checkpointed_pages = 0  # Written to the log, and of these moved into the database.
+        # Pages written to the log, of these moved into the database, and there when that was last tried.
+        self._pages = self._checkpointed_pages = self._tried_pages = 0
         self._scales: Scales | None = None  # What happens at the start is in what it begins with.
         self._room.before_opening()
         try:
@@ -226,9 +227,10 @@ class SqliteStore:
         self._pages = sqlite.pages_written(self._database)
         log_bytes = (self._pages - self._checkpointed_pages) * sqlite.PAGE_BYTES
         if not self._room.covers(log_bytes, self._database):
-            self._checkpointed_pages = self._pages
+            self._checkpointed_pages = self._tried_pages = self._pages
             return False
-        return log_bytes > (LOG_BYTES if self._room.is_full else CHECKPOINT_BYTES)
+        untried_bytes = (self._pages - self._tried_pages) * sqlite.PAGE_BYTES
+        return untried_bytes > (LOG_BYTES if self._room.is_full else CHECKPOINT_BYTES)
 
     def checkpoint(self) -> bool:
         """Move what it can of the log into the database, on a connection of its own; True when nothing is left.
@@ -238,6 +240,8 @@ class SqliteStore:
         """
         if self._failure is not None:
             return True
+        # Whoever reads at one instant for long, as a backup does, keeps the log: then trying at each commit is no help.
+        self._tried_pages = self._pages
         try:
             failpoint("store.checkpoint")
             if self._room.is_full and not self._room.may_move(self._checkpointer):
