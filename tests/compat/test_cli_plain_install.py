@@ -83,6 +83,11 @@ CASES = [
     Case("catalog rebuild", "nowhere --yes", code=1),
     Case("catalog accept", "nowhere --yes", code=1),
     without("postgres", "store migrate", f"data {DATABASE}"),
+    Case("verify"),
+    without("postgres", "verify", DATABASE),
+    Case("backup", "copied"),
+    Case("restore", "copied restored"),
+    Case("verify", "restored"),
     Case("clock show"),
     Case("clock advance", "1s"),
     Case("fault list"),
@@ -228,5 +233,5 @@ def test_tls_needs_no_extra(told: dict[str, Any]) -> None:
 
 
 def test_nothing_is_left_of_what_could_not_begin(told: dict[str, Any], directory: Path) -> None:
-    made = {"asked.json", "answers.json", "site", "tls", "served"}
+    made = {"asked.json", "answers.json", "site", "tls", "served", "copied", "restored"}
     assert {path.name for path in directory.iterdir()} == {*GIVEN, *made}

@@ -111,6 +111,21 @@ def test_rows_have_no_gaps_over_restarts_and_trimming(bus):
     assert [row.id for row in bus.store.journal_after(0, 100)] == [4, 5]
 
 
+def test_a_clock_that_was_set_back_makes_no_gap(bus):
+    if not bus.factory.has_one_journal:
+        pytest.skip("its clock is the server's")
+    day = 24 * 3600 * 1000
+    bus.send("old")
+    bus.now += 6 * day
+    bus.send("young")
+    bus.now -= 5 * day
+    bus.send("old again")
+    bus.now += 7 * day + day // 2
+    bus.send("now")
+    bus.sweep()
+    assert [row.id for row in bus.store.journal_after(0, 100)] == [2, 3, 4]
+
+
 def test_the_journal_is_as_durable_as_what_it_tells(bus):
     bus.send("a")
     bus.complete(*bus.receive())

@@ -249,10 +249,14 @@ LAST_BODY = "SELECT max(id) FROM body"
 LAST_SHARED = "SELECT min(id) FROM body"
 LAST_JOURNAL = "SELECT max(id) FROM journal"
 OLDEST_JOURNAL = "SELECT at_ms FROM journal ORDER BY id LIMIT 1"
-# The newest row stays, because the next row's number is taken from it.
+# The newest row stays, because the next row's number is taken from it; and so does an old one behind a younger, which a
+# clock that was set back makes, because a journal has no gaps.
 OLD_JOURNAL = """
 DELETE FROM journal WHERE id IN
- (SELECT id FROM journal WHERE at_ms < :before_ms AND id < :newest ORDER BY id LIMIT :limit)"""
+ (SELECT id FROM (SELECT id FROM journal ORDER BY id LIMIT :limit)
+   WHERE id < :newest AND id < coalesce(
+         (SELECT min(id) FROM (SELECT id, at_ms FROM journal ORDER BY id LIMIT :limit) WHERE at_ms >= :before_ms),
+         :newest))"""
 JOURNAL_AFTER = "SELECT id, at_ms, ops FROM journal WHERE id > ? ORDER BY id LIMIT ?"
 
 # For the exporter, which reads beside the commits.
