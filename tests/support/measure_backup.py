@@ -3,8 +3,8 @@
     PYTHONPATH=src:tests python tests/support/measure_backup.py --messages 200000 --rate 300
 
 A broker with four stores is filled; then single messages are sent at a steady rate, and each backup is compared with
-the seconds before it. With `--control` nothing is backed up: what differs then is the machine's doing, and if it differs
-much, the machine is too busy to measure anything. Everything is below the temporary directory.
+the seconds before it. With `--control` nothing is backed up: what differs then, the machine did, and if that is much,
+it is too busy to measure anything. Everything is below the temporary directory.
 """
 
 from __future__ import annotations

@@ -12,10 +12,10 @@ from functools import partial
 
 from twinbus.broker.addresses import DatabaseAddress
 from twinbus.broker.settings import SettingsError
-from twinbus.broker.shared_data import STORE_KEY
 from twinbus.broker.verifying import Opened, Progress, Report, verify
 from twinbus.model.errors import BusError
 from twinbus.sql.postgres import Connection, connect
+from twinbus.store.identity import STORE_KEY
 from twinbus.store.postgres.catalog import schema_of
 from twinbus.store.postgres.snapshot import PostgresSnapshot
 
