@@ -224,7 +224,7 @@ class StoreShell:
         try:
             if self._closed is not None and not (await asyncio.wait([self._closed], timeout=self._stall_s))[0]:
                 raise BusError(Fault.STORE_UNAVAILABLE, "its file has not been released yet.")
-            store = await on_thread(self._open_store, f"store-{self.number}-open")
+            store, held = await on_thread(self._open_and_look, f"store-{self.number}-open")
         except Exception as problem:
             error = problem if isinstance(problem, BusError) else BusError(Fault.STORE_UNAVAILABLE, str(problem))
             is_doubtful = isinstance(error, SetAsideError)
@@ -234,7 +234,7 @@ class StoreShell:
         self._store, self._waits_for_room = store, False
         store.sums = self.sums
         self.opened_count += 1
-        self.held = store.held()
+        self.held = held
         self._sweeping = False
         self._stalled = (0, 0.0)
         self._closed = closed = self._loop.create_future()
@@ -249,6 +249,15 @@ class StoreShell:
         )
         self._group.delay_s = self._slow_s
         self._become(StoreState.UP, "")
+
+    def _open_and_look(self) -> tuple[OpenStore, list[Held]]:
+        """On a thread: a store whose list of entities cannot be read is not open."""
+        store = self._open_store()
+        try:
+            return store, store.held()
+        except BaseException:
+            store.close()
+            raise
 
     def _released(self, store: OpenStore, closed: asyncio.Future[None]) -> None:
         """The thread has closed the file."""

@@ -292,16 +292,27 @@ def read(database: apsw.Connection) -> tuple[dict[str, str], list[EntityRow], di
     return *_load(database), _dropping(database)
 
 
+# As bytes: a damaged text may not be one any more, which concerns its own row alone.
+_META = "SELECT CAST(key AS BLOB), CAST(value AS BLOB), checksum FROM meta"
+_ENTITIES = """
+SELECT id, CAST(name AS BLOB), CAST(kind AS BLOB), store, CAST(document AS BLOB), checksum FROM entity ORDER BY id"""
+
+
+def _text(stored: bytes) -> str:
+    return stored.decode(errors="replace")
+
+
 def _load(database: apsw.Connection) -> tuple[dict[str, str], list[EntityRow]]:
     meta: dict[str, str] = {}
-    for key, value, checksum in database.execute("SELECT key, value, checksum FROM meta"):
+    for *texts, checksum in database.execute(_META):
+        key, value = map(_text, texts)
         if checksum != checksum_of(key, value):
             raise _unreadable(f"its value of '{key}' does not match its checksum")
         meta[key] = value
-    rows = [
-        EntityRow(*row[:5])._replace(problem="" if row[5] == checksum_of(*row[:5]) else DAMAGED)
-        for row in database.execute("SELECT id, name, kind, store, document, checksum FROM entity ORDER BY id")
-    ]
+    rows = []
+    for number, name, kind, store, document, checksum in database.execute(_ENTITIES):
+        row = EntityRow(number, _text(name), _text(kind), store, _text(document))
+        rows.append(row if checksum == checksum_of(*row.stored) else row._replace(problem=DAMAGED))
     return {key: value for key, value in meta.items() if key not in _HIDDEN}, rows
 
 

@@ -25,7 +25,7 @@ def read(path: str) -> StoreIdentity | None:
     try:
         with closing(sqlite.read_only(Path(path))) as database:
             return of(database)
-    except apsw.Error as error:
+    except (apsw.Error, ValueError) as error:  # A text may not be one any more, nor a number.
         raise BusError(Fault.STORE_UNAVAILABLE, f"The messaging store could not be opened: {error}") from error
 
 

@@ -39,5 +39,5 @@ def read(path: str) -> tuple[StoreIdentity | None, list[Recollection]]:
             columns = {row[1] for row in database.execute("PRAGMA table_info(name)")}
             statement = _ENTITIES.format(document="n.document" if "document" in columns else "NULL")
             return identity_file.of(database), [Recollection(*row) for row in database.execute(statement)]
-    except apsw.Error as error:
+    except (apsw.Error, ValueError) as error:
         raise BusError(Fault.STORE_UNAVAILABLE, f"The messaging store {path} cannot be read: {error}") from error

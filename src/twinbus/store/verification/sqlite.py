@@ -35,7 +35,8 @@ class SqliteSnapshot:
     """One file; a messaging store's or the catalog's."""
 
     dialect = DIALECT
-    errors: tuple[type[Exception], ...] = (apsw.Error,)
+    # Rows of a damaged page may hold anything: texts that are none, and nothing where there must be something.
+    errors: tuple[type[Exception], ...] = (apsw.Error, ValueError, TypeError, LookupError)
 
     def __init__(self, path: Path, *, is_in_use: bool) -> None:
         """`is_in_use`: a broker has it open, so that its log is read where the broker keeps it."""
