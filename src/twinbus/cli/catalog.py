@@ -14,6 +14,8 @@ import typer
 from twinbus.cli.connection import JsonOption
 from twinbus.cli.output import Output
 from twinbus.cli.running import PromptError, command, confirm
+from twinbus.cli.showing import clean
+from twinbus.model.extras import require
 
 T = TypeVar("T")
 catalog = typer.Typer(no_args_is_help=True, help="Mend the catalog of a namespace while no broker serves it.")
@@ -49,7 +51,18 @@ async def rebuild(directory: DirectoryArgument, yes: YesOption = False, json: Js
 
 @catalog.command("accept")
 @command
-async def accept(directory: DirectoryArgument, yes: YesOption = False) -> None:
+async def accept(
+    places: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="DIRECTORY|DATABASE...",
+            help="The data directory, or the addresses of the databases in their order.",
+            show_default=False,
+        ),
+    ],
+    namespace: Annotated[str, typer.Option(help="Name of the namespace in the databases.")] = "twinbus",
+    yes: YesOption = False,
+) -> None:
     """Declare the catalog to be the right one, although its stores have seen a newer one.
 
     What it does not know is set aside at the next start: `twinbus store orphans` lists it. Policies and settings are as
@@ -57,8 +70,19 @@ async def accept(directory: DirectoryArgument, yes: YesOption = False) -> None:
     """
     from twinbus.broker import mending
 
-    confirm(f"Take the catalog in {directory} for the right one?", yes)
-    _mended(lambda: mending.accept(directory))
+    if not places[0].startswith(("postgresql://", "postgres://")):
+        if len(places) > 1:
+            raise PromptError("A namespace in files has one directory.")
+        confirm(f"Take the catalog in {places[0]} for the right one?", yes)
+        _mended(lambda: mending.accept(Path(places[0])))
+        return
+    require("psycopg")
+    from twinbus.broker import mending_shared
+    from twinbus.broker.addresses import DatabaseAddress
+
+    addresses = _mended(lambda: [DatabaseAddress(place) for place in places])
+    confirm(f"Take the catalog of '{clean(namespace)}' at {addresses[0].label} for the right one?", yes)
+    _mended(lambda: mending_shared.accept(addresses, namespace))
 
 
 def _mended(work: Callable[[], T]) -> T:

@@ -22,6 +22,7 @@ from twinbus.console.asking import PATIENCE_S, Asker, Document, Door, Memory, Re
 from twinbus.console.book import Book
 from twinbus.console.clients import diverting, syphons_in, tidied
 from twinbus.console.incidents import Incidents, Moment, Point
+from twinbus.console.past import Past
 from twinbus.console.shapes import seconds_of
 from twinbus.console.signing import Credential
 
@@ -118,6 +119,7 @@ class PairWatch:
         self.standing = Standing()
         self.incidents = Incidents()
         self._book = Book(None)
+        self.past = Past(None)
         self._memory = memory
         self._now_s = now_s
         self._viewed_at_s = 0.0
@@ -125,9 +127,10 @@ class PairWatch:
         self._first = asyncio.Event()
         self._viewed = asyncio.Event()
 
-    def begin(self, http: aiohttp.ClientSession, book: Book) -> None:
-        """Watch, and go on with the incidents that were kept."""
+    def begin(self, http: aiohttp.ClientSession, book: Book, past: Past | None = None) -> None:
+        """Watch, and go on with the incidents that were kept, and with what was last seen."""
         self._book = book
+        self.past = past or self.past
         self.incidents.kept.extend(book.read())
         self._task = asyncio.create_task(self._watch(http))
 
@@ -209,6 +212,7 @@ class PairWatch:
             assert asker is not None
             watched.look = await _seen(asker, self.primary.known_name, self._now_s)
             watched.problem = None
+            await asyncio.to_thread(self.past.look, watched.side.role, watched.look.status)
         except (RefusedError, SilentError, TimeoutError, OSError) as problem:
             watched.problem = str(problem) or "it cannot be reached"
         except Exception as problem:

@@ -36,6 +36,7 @@ from twinbus.console.pages import (
     work,
 )
 from twinbus.console.pair import Pair, PairWatch
+from twinbus.console.past import Past
 from twinbus.console.sessions import Session, Sessions
 from twinbus.console.shapes import ROOT, link
 from twinbus.console.signing import UnreadableError, typed
@@ -136,7 +137,7 @@ class Console:
     async def begin(self, directory: Path | None) -> None:
         """Watch the pair from now on; its incidents are kept in a directory of the broker's, if there is one."""
         if self._pair is not None:
-            self._pair.begin(self._client(), Book(directory))
+            self._pair.begin(self._client(), Book(directory), Past(directory))
 
     async def close(self) -> None:
         """End live updates, and ask nobody any more."""

@@ -38,6 +38,7 @@ async def live(visit: Visit) -> Mapping[str, Markup]:
         return {}
     clients = clients_of(watch.primary, watch.secondary)
     return {
+        "past": join([notice("bad", words) for words in watch.past.noticed.values()]),
         "standing": _standing(watch, clients),
         "picture": draw(watch, clients),
         "where": _where(watch, clients),
