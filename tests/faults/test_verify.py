@@ -15,7 +15,7 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage
 
 from support.broker import BrokerProcess
 from support.prompt import Prompt
-from twinbus.store.verification.belonging import checksum_of
+from twinbus.store.catalog import checksum_of
 from twinbus.store.verification.checks import CHECKS
 
 CONFIG = """

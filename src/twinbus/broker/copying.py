@@ -22,8 +22,8 @@ import apsw
 from twinbus import __version__
 from twinbus.broker.datadir import DataDirectory
 from twinbus.broker.verifying import Files, Opened, Progress, Report, files_in, opened_files, verify
+from twinbus.store.catalog import checksum_of
 from twinbus.store.reserve import RESERVE_BYTES
-from twinbus.store.verification.belonging import checksum_of
 from twinbus.store.verification.sqlite import SqliteSnapshot
 
 MANIFEST = "manifest.json"

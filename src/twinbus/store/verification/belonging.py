@@ -9,9 +9,8 @@ import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any, NamedTuple
-from zlib import crc32
 
-from twinbus.store.catalog import EntityRow
+from twinbus.store.catalog import EntityRow, checksum_of
 from twinbus.store.verification.checks import EXAMPLES_MAX, Finding, Unchecked
 from twinbus.store.verification.examining import Examined, Snapshot
 
@@ -121,11 +120,6 @@ def is_right(checksum: int | str | None, change: int | None, values: Sequence[in
     if change is None:
         return checksum == right
     return not str(checksum).startswith(f"{change}:") or checksum == f"{change}:{right}"
-
-
-def checksum_of(*values: int | str) -> int:
-    """The checksum of a row of the catalog."""
-    return crc32(json.dumps(values).encode())
 
 
 def compare(catalog: Catalog, stores: Mapping[int, Examined], places_of: Places) -> list[Finding]:
