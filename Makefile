@@ -60,7 +60,7 @@ $(VENV)/.dev: $(VENV)/.drill requirements/dev.txt
 	@touch $@
 
 check: $(VENV)/.dev lint types
-	$(BIN)/python -m pytest -q tests/unit
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile tests/unit
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .

@@ -92,7 +92,9 @@ def test_what_the_catalog_does_not_know_is_set_aside_and_adopted(
         is_all_there(broker, {"second": sent["second"]})
 
 
-def test_an_older_catalog_is_refused_until_somebody_accepts_it(databases: Databases, sent: dict[str, list[str]]) -> None:
+def test_an_older_catalog_is_refused_until_somebody_accepts_it(
+    databases: Databases, sent: dict[str, list[str]]
+) -> None:
     databases.execute(0, f"UPDATE twinbus_{NAMESPACE}.counter SET change = change - 5")
     broker = databases.broker()
     with pytest.raises(AssertionError, match="The catalog is older than its stores"):
