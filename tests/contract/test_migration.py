@@ -42,6 +42,7 @@ from twinbus.store.commands import (
 from twinbus.store.postgres import move_target, moving, schema
 from twinbus.store.postgres.catalog import CatalogDatabase
 from twinbus.store.postgres.journal import PostgresJournal
+from twinbus.store.postgres.snapshot import PostgresSnapshot
 from twinbus.store.postgres.store import PostgresStore
 from twinbus.store.range_commands import CloseRange, FinishRange, Range
 from twinbus.store.statements import SEQ_BITS
@@ -105,6 +106,9 @@ class There:
 
     def open(self, now_ms: int) -> PostgresStore:
         return PostgresStore(self.url, self.schema, poll_ms=0)
+
+    def snapshot(self) -> PostgresSnapshot:
+        return PostgresSnapshot(self.url, self.schema, disorder_ms=-1)
 
     def journal(self, store: Any) -> list[Any]:
         return [row for writer in store.writers() for row in store.journal_after(0, 100_000, writer)]
@@ -170,8 +174,9 @@ def fill(bus: Bus, seed: int = 1) -> None:
     random = Random(seed)
     bus.create(QUEUE, duplicate_window_ms=HOUR_MS, max_delivery_count=3)
     bus.create(SESSIONS, requires_session=True)
-    for queue in (TOPIC, FIRST, SECOND):
-        bus.create(queue)
+    bus.create(TOPIC, kind="topic")
+    for queue in (FIRST, SECOND):
+        bus.create(queue, kind="subscription")
     numbers = itertools.count(1)
     for _ in range(40):
         bus.now += random.randrange(5_000)
@@ -271,6 +276,7 @@ def test_numbers_go_on_behind_the_old_ones(here: Here, there: Callable[[Path], B
     here.bus.send("a", "b")
     here.bus.publish("shared", to=[FIRST, SECOND], queue=QUEUE)
     moved = there(here.stopped())
+    here.bus.is_harmed = moved.is_harmed = True  # No broker makes a queue that is a topic as well.
     assert moved.send("c") == [4]
     with connect(url, f"twinbus_{here.name}_0") as connection:
         bodies = [row[0] for row in connection.execute("SELECT id FROM body ORDER BY id").fetchall()]
@@ -591,6 +597,7 @@ def test_damage_that_was_there_before_moves_and_is_told(here: Here, there: Calla
     here.bus.store._database.execute("DELETE FROM body WHERE id = 3")  # type: ignore[attr-defined]
     data = here.stopped()
     moved = there(data)
+    here.bus.is_harmed = moved.is_harmed = True
     [told] = move(data, url, f"{here.name}-again").stores
     assert (told.damage.bodies, told.damage.messages) == (1, 1)
     assert ids(moved.receive()) == ["good"]

@@ -28,7 +28,7 @@ from twinbus.entities.namespace import Namespace
 from twinbus.model.clock import Clock
 from twinbus.model.errors import BusError, Fault
 from twinbus.model.logged import EventLog
-from twinbus.model.policies import Decision, Happened, Origins, Rules, at_start
+from twinbus.model.policies import CameFrom, Decision, Happened, Origins, Rules, at_start
 from twinbus.store.commands import Hints, Sweep, Weigh
 from twinbus.store.quarantine import Held
 
@@ -197,6 +197,8 @@ class Hosted:
                     raise
                 await self.namespace.look_again()
         for happened, name in decision.happened:
+            if happened is Happened.ADDED and decision.origins[name.lower()].came_from is CameFrom.FIRST_START:
+                continue  # Every namespace begins with it.
             level, what = _POLICY_CHANGES[happened]
             log.log(
                 level,
