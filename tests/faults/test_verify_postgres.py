@@ -108,7 +108,8 @@ DAMAGES: list[tuple[str, str, str, str]] = [
     ),
     (
         "transfers",
-        "INSERT INTO {store}.transfer VALUES (400000, 1, 1)",
+        # Of now: an old one is swept away by a gateway that is running.
+        "INSERT INTO {store}.transfer VALUES (400000, 1, (extract(epoch FROM clock_timestamp()) * 1000)::bigint)",
         "DELETE FROM {store}.transfer WHERE queue = 400000",
         "queue 400000",
     ),
