@@ -144,9 +144,11 @@ class Receiver:
         self.codes.append(body[2])
         if body[2] == 0x14:
             self.transfers += 1
-            # The broker leaves `more` out, or writes it last in the list.
-            fields_end = 5 + body[4] if body[3] == 0xC0 else len(body)
-            self.whole += not (body[5] >= 6 and body[fields_end - 1] == 0x41)
+            # `more` is the sixth field, behind the settled flag; what follows it is null.
+            fields = body[6 : 5 + body[4]]
+            said = fields.rstrip(NULL)
+            has_more = body[5] - (len(fields) - len(said)) == 6 and said[-1] == 0x41
+            self.whole += not has_more
 
     def answered(self) -> bool:
         """Whether the flow that was sent last has its answer; forgets it."""

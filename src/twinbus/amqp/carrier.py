@@ -20,9 +20,11 @@ if TYPE_CHECKING:
     from twinbus.amqp.session import Session
 
 MAX_TAG_SIZE = 32
-# Message format 0 and the settled flag, as they end the fields of a transfer that fits one frame.
-_SETTLED = b"\x43\x41"
-_UNSETTLED = b"\x43\x42"
+# How the fields of a transfer that fits one frame end: message format 0, the settled flag, and six that say nothing.
+# All of them are there, because some clients take the payload for the twelfth (see `composite`).
+_SETTLED = b"\x43\x41" + b"\x40" * 6
+_UNSETTLED = b"\x43\x42" + b"\x40" * 6
+_AFTER_MORE = [b"\x40"] * 5
 
 
 class LinkRole(IntEnum):
@@ -99,11 +101,11 @@ class Carrier:
         before = (
             struct.pack(">BBH", 2, 0, self.session.channel)
             + b"\x00\x53\x14"
-            + struct.pack(">BBB", 0xC0, list_size, 5)
+            + struct.pack(">BBB", 0xC0, list_size, 11)
             + handle
             + b"\x70"
         )
-        layout = struct.Struct(f">I{len(before)}sI2s{tag_size}s2s")
+        layout = struct.Struct(f">I{len(before)}sI2s{tag_size}s{len(_SETTLED)}s")
         self._pack = layout.pack
         self._before_id = before
         self._before_tag = struct.pack(">BB", 0xA0, tag_size)
@@ -193,11 +195,11 @@ class Carrier:
         named = [handle, encode_uint(delivery_id), encode_binary(tag), encode_uint(message_format), flag]
         position, size = 0, len(payload)
         while True:
-            head = b"\x00\x53\x14" + encode_list([*named, b"\x42"])
+            head = b"\x00\x53\x14" + encode_list([*named, b"\x42", *_AFTER_MORE])
             after = position + session.max_frame_size - 8 - len(head)
             more = after < size
             if more:
-                head = b"\x00\x53\x14" + encode_list([*named, b"\x41"])
+                head = b"\x00\x53\x14" + encode_list([*named, b"\x41", *_AFTER_MORE])
             session.send_transfer(head, payload[position:after])
             if not more:
                 return

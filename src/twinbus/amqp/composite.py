@@ -42,7 +42,9 @@ _CODES: dict[type, int] = {}
 _CLASSES: dict[int, type] = {}
 # The symbolic descriptors of section 1.4 that a peer may use in place of the codes.
 _NAMES: dict[str, int] = {}
-_ALWAYS_WHOLE = frozenset({"Error"})
+# Performatives (0x10 to 0x18) and errors are sent with all their fields: the official Python client before 7.15 takes a
+# field by its number, and does not look how many there are.
+_ALWAYS_WHOLE = frozenset({*range(0x10, 0x19), 0x1D})
 
 
 def field(kind: str, *, default: Any = dataclasses.MISSING) -> Any:
@@ -82,11 +84,11 @@ def fields_of(kind: type) -> tuple[Field, ...]:
 
 
 def encode_composite(value: object) -> bytes:
-    """An instance as a described list; trailing nulls and defaults are left out, except in errors."""
+    """An instance as a described list; trailing nulls and defaults are left out where clients allow it."""
     kind = type(value)
     fields = _FIELDS[kind]
     parts = [_encode_field(item, getattr(value, item.name)) for item in fields]
-    if kind.__name__ not in _ALWAYS_WHOLE:
+    if _CODES[kind] not in _ALWAYS_WHOLE:
         while parts and _says_nothing(fields[len(parts) - 1], value, parts[-1]):
             parts.pop()
     return b"\x00\x53" + bytes((_CODES[kind],)) + encode_list(parts)

@@ -327,7 +327,7 @@ class Traffic:
 
     def _dispose(self, role: LinkRole, first: int, last: int, ending: list[bytes]) -> None:
         side = b"\x41" if role is LinkRole.RECEIVER else b"\x42"
-        fields = encode_list([side, encode_uint(first), encode_uint(last), *ending])
+        fields = encode_list([side, encode_uint(first), encode_uint(last), *ending, b"\x40"])
         self.connection.send_body(self.channel, b"\x00\x53\x15" + fields)
 
     def on_disposition(self, fields: DispositionFields, events: list[Event]) -> None:

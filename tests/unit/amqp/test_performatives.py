@@ -35,7 +35,8 @@ from twinbus.amqp.performatives import (
 )
 from twinbus.amqp.types import Array, Described, Raw, Symbol, UByte, UInt, ULong
 
-EXAMPLES: list[tuple[Any, str]] = [
+# As another peer may write them, and we read them: what says nothing at the end is left out.
+SHORT: list[tuple[Any, str]] = [
     (Open("c"), "005310c00401a10163"),
     (Open("c", max_frame_size=512), "005310c00a03a101634070" + "00000200"),
     (Open("c", idle_time_out=1000), "005310c01205a1016340" + "70ffffffff" + "60ffff" + "70000003e8"),
@@ -49,6 +50,26 @@ EXAMPLES: list[tuple[Any, str]] = [
     (Detach(1, True), "005316c00402520141"),
     (End(), "00531745"),
     (Close(), "00531845"),
+]
+
+# As we write them.
+EXAMPLES: list[tuple[Any, str]] = [
+    (Open("c"), "005310c0130aa101634070ffffffff60ffff404040404040"),
+    (Open("c", max_frame_size=512), "005310c0130aa1016340700000020060ffff404040404040"),
+    (Open("c", idle_time_out=1000), "005310c0170aa101634070ffffffff60ffff70000003e84040404040"),
+    (Begin(next_outgoing_id=0, incoming_window=5, outgoing_window=6), "005311c00f0840435205520670ffffffff404040"),
+    (
+        Begin(remote_channel=1, next_outgoing_id=1, incoming_window=0, outgoing_window=0),
+        "005311c010086000015201434370ffffffff404040",
+    ),
+    (Attach("n", 0, True), "005312c0130ea1016e434150025000404040424040404040"),
+    (Attach("n", 0, False, 0, 1), "005312c0130ea1016e434250005001404040424040404040"),
+    (Flow(incoming_window=1, next_outgoing_id=2, outgoing_window=3), "005313c00f0b4052015202520340404040424240"),
+    (Transfer(0, 1, b"t", 0, False), "005314c00f0b435201a001744342424040424242"),
+    (Disposition(True, 1, 2, True, ACCEPTED), "005315c00c064152015202410053244542"),
+    (Detach(1, True), "005316c0050352014140"),
+    (End(), "005317c0020140"),
+    (Close(), "005318c0020140"),
     (Close(Error("x")), "005318c00c01" + "00531dc00603a301784040"),
     (Received(1, 2), "005323c0050252015302"),
     (ACCEPTED, "00532445"),
@@ -75,6 +96,17 @@ def test_a_composite_is_written_and_read(value: Any, raw: str) -> None:
     for length in range(len(data)):
         with pytest.raises(DecodeError):
             decode_composite(data[:length])
+
+
+@pytest.mark.parametrize(("value", "raw"), SHORT)
+def test_fields_at_the_end_may_be_left_out_by_the_peer(value: Any, raw: str) -> None:
+    data = bytes.fromhex(raw)
+    assert decode_composite(data) == (value, len(data))
+
+
+@pytest.mark.parametrize("value", [value for value, _ in SHORT])
+def test_a_performative_always_has_all_its_fields_because_clients_index_them(value: Any) -> None:
+    assert encode_composite(value)[5] == len(fields_of(type(value)))
 
 
 def test_an_error_always_has_three_fields_because_clients_index_them() -> None:
