@@ -111,11 +111,11 @@ def test_everything_in_it_can_be_received_and_settled(store, disk):
     filled(store, disk)
     got = []
     while messages := commit(store, acquire(), send("refused as well")).result:
-        half = len(messages) // 2
-        done = commit(store, Complete(queue=4, tokens=[m.token for m in messages[:half]]))
+        namespace = len(messages) // 2
+        done = commit(store, Complete(queue=4, tokens=[m.token for m in messages[:namespace]]))
         assert done.error is None
         assert set(done.result) == {None}
-        dead = [Settlement(m.token, Outcome.DEAD_LETTER, reason="test") for m in messages[half:]]
+        dead = [Settlement(m.token, Outcome.DEAD_LETTER, reason="test") for m in messages[namespace:]]
         settled = commit(store, Settle(queue=4, settlements=dead), send("refused too"))
         assert settled.error is None
         assert set(settled.result) == {None}

@@ -148,8 +148,17 @@ def is_lost(connection: Connection | None, error: BaseException) -> bool:
     """Whether the connection is of no more use after this error; what was under way has an unknown outcome."""
     if connection is None or connection.closed or connection.broken:
         return True
-    # The server is going down or is not the primary any more: another connection is needed.
-    return isinstance(error, errors.AdminShutdown | errors.CrashShutdown | errors.ReadOnlySqlTransaction)
+    # The server is going down or is not the primary any more, or the tables are gone under it, with the statements that
+    # were prepared for them: another connection is needed.
+    return isinstance(
+        error,
+        errors.AdminShutdown
+        | errors.CrashShutdown
+        | errors.ReadOnlySqlTransaction
+        | errors.UndefinedTable
+        | errors.InvalidSchemaName
+        | errors.InvalidSqlStatementName,
+    )
 
 
 def is_retryable(error: BaseException) -> bool:

@@ -62,6 +62,7 @@ def read_only(path: Path) -> apsw.Connection:
     Without a memory that processes share there is no `-shm` to be written, and at closing the log stays where it is.
     That needs a file which nobody else has open: whoever calls this holds the lock on the directory.
     """
+    path = path.resolve()  # SQLite keeps the log where a link leads to, not where the link is.
     log = path.with_name(f"{path.name}-wal")
     has_log = log.exists() and log.stat().st_size > 0
     if has_log and _ALONE not in apsw.vfs_names():

@@ -78,6 +78,8 @@ class Configure(Command):
 class Drop(Command):
     """Remove an entity with all its messages; the rows are freed by later sweeps in chunks."""
 
+    only_aside: bool = False  # Refuse one that is served: whoever asks has seen it set aside, and may be late.
+
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Count(Command):

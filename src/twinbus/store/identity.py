@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import NamedTuple
 
+from twinbus.model.errors import BusError, Fault
+
 NAMESPACE_KEY = "namespace-id"
 GENERATION_KEY = "catalog-generation"
 STORE_KEY = "store-{}"  # Under this, the catalog keeps what it knows of each store.
@@ -86,6 +88,13 @@ class StoreDoubt(NamedTuple):
 
     kind: Doubt
     text: str
+
+
+class OlderStoreError(BusError):
+    """What was acknowledged is missing in a store that is being served: it has gone back in time under it."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(Fault.STORE_UNAVAILABLE, text, definite=True)
 
 
 class Place(NamedTuple):

@@ -61,9 +61,17 @@ def configure(work: Work, command: Configure) -> None:
     work.memory.due(work.now_ms)
 
 
+def to_drop(work: Work, command: Drop) -> Entity:
+    """The entity that goes, or the reason why it stays."""
+    entity = work.queue_of(command).entity
+    if command.only_aside and not entity.aside:
+        raise BusError(Fault.NOT_ALLOWED, "The entity is not set aside any more: it is served.")
+    return entity
+
+
 def drop(work: Work, command: Drop) -> None:
     """An entity is gone at once; its rows follow."""
-    entity = work.queue_of(command).entity
+    entity = to_drop(work, command)
     for queue in entity.queues:
         for hold in queue.holds.values():
             work.hints.lost_sessions.append((queue.id, hold.session or "", hold.holder))

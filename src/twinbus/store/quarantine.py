@@ -14,6 +14,7 @@ from twinbus.model.message import Counts
 from twinbus.store import statements
 from twinbus.store.commands import Command, QueueSettings
 from twinbus.store.reading import counts_of
+from twinbus.store.volatile import Queue
 from twinbus.store.work import Work
 
 
@@ -43,10 +44,15 @@ class Remembered(NamedTuple):
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class SetAside(Command):
-    """Set entities aside, or make them ordinary ones again. `queue` is ignored; those that are not there are too."""
+    """Set entities aside, or make them ordinary ones again. `queue` is ignored; those that are not there are too.
+
+    With `undefer`, deferred messages become active, under their numbers and without an end of their time to live: for
+    entities whose messages go elsewhere, where nobody could ask for them by number.
+    """
 
     entities: list[int]
     aside: bool = True
+    undefer: bool = False
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -81,6 +87,18 @@ def set_aside(work: Work, command: SetAside) -> None:
         values = {"aside": 2 if command.aside else 0, "entities": json.dumps([entity.id for entity in changed])}
         work.execute(statements.SET_ASIDE, values)
         work.memory.due(work.now_ms)
+    if command.undefer:
+        for queue in [queue for entity in changed for queue in entity.queues if queue.deferred]:
+            _undefer(work, queue)
+
+
+def _undefer(work: Work, queue: Queue) -> None:
+    work.execute(statements.UNDEFER, (queue.id,))
+    queue.active += queue.deferred
+    queue.deferred = 0
+    queue.line.rewind(1)
+    work.touch(queue)
+    work.hints.ready.add(queue.id)
 
 
 def remember(work: Work, command: Remember) -> None:

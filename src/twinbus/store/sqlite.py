@@ -42,6 +42,7 @@ from twinbus.store import (
 from twinbus.store.answering import GROWING, call, clear, full, merge, refuse
 from twinbus.store.balance import Scales
 from twinbus.store.commands import Command, Hints
+from twinbus.store.file_watch import FileWatch
 from twinbus.store.identity import Belonging, StoreIdentity
 from twinbus.store.journal import JournalRow
 from twinbus.store.room import LOG_BYTES, Room
@@ -159,6 +160,7 @@ class SqliteStore:
                 self.identity = identity_file.claim(self._database, belonging, self.number)
             self._memory = self._load(now_ms)
             self._scales = Scales(self._memory, now_ms)
+            self._watch = FileWatch(path)
         except BaseException:
             self._database.close()
             raise
@@ -183,6 +185,9 @@ class SqliteStore:
             group = self._without_growth(group, now_ms)
             if not group:
                 return Hints()
+        if any(type(command) is quarantine.Position for command in group) and self._is_moved(now_ms):
+            assert self._failure is not None
+            return refuse(group, self._failure)
         if len(group) == 1:
             return self._run_alone(group[0], now_ms)
         try:
@@ -217,6 +222,7 @@ class SqliteStore:
             sqlite.leave_log(self._database, self._checkpointer)
         self._checkpointer.close()
         self._database.close()
+        self._watch.close()
 
     # What the thread around it needs.
 
@@ -363,11 +369,32 @@ class SqliteStore:
         refuse([command for command in group if command not in done], full())
         return done
 
-    def _fail(self, error: Exception) -> None:
+    def _fail(self, error: Exception | str) -> None:
         """Close the store for good: what is on the disk is no longer known."""
         text = "store {store} failed and takes no more commands until it is opened anew: {error}"
         _log.critical("store.failed", text, store=self.number, error=error)
         self._failure = BusError(Fault.STORE_UNAVAILABLE, f"The messaging store failed and was closed: {error}")
+
+    def _is_moved(self, now_ms: int) -> bool:
+        """Whether it has failed, because somebody took its files away while it was served."""
+        is_removed = self._watch.look()
+        if is_removed is None:
+            return False
+        if not is_removed:
+            self._fail("its files were moved to another place while it was served; put them back")
+            return True
+        try:
+            name = self._watch.save(self._database, now_ms)
+        except (apsw.Error, OSError) as error:
+            # Closing it would lose what it holds, so that it goes on and tries again.
+            text = "store {store}: its files were removed or replaced while it is served, and cannot be saved: {error}"
+            _log.critical("store.failed", text, store=self.number, error=error)
+            return False
+        self._fail(
+            "its files were removed or replaced while it was served. Everything that it held was saved as"
+            f" {name}: put that in its place, without a -wal beside it"
+        )
+        return True
 
     def _load(self, now_ms: int) -> Memory:
         """What is in the database, with claims counted; on a disk that is too full for that, for readers alone."""

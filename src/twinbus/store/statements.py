@@ -285,6 +285,7 @@ JOURNAL_BYTES = "SELECT coalesce(sum(length(ops)), 0) FROM journal"
 # What the journal's readers call entities, and what of the journal is in files.
 SET_ASIDE = """
 UPDATE queue SET dropped = :aside WHERE dropped <> 1 AND id >> 2 IN (SELECT value FROM json_each(:entities))"""
+UNDEFER = "UPDATE message SET state = 0, expires_at = NULL WHERE queue = ? AND state = 1"
 HELD = """
 SELECT q.id >> 2, max(q.dropped) = 2, max(q.next_seq) > 1, n.document IS NOT NULL, n.path, n.kind, n.fragment
   FROM queue AS q LEFT JOIN name AS n ON n.entity = q.id >> 2 WHERE q.dropped <> 1 GROUP BY q.id >> 2"""

@@ -435,7 +435,12 @@ class CatalogDatabase:
 
     def _value(self, statement: LiteralString, values: tuple[Any, ...] = ()) -> Any:
         row = self._execute(statement, values).fetchone()
-        assert row is not None
+        if row is None:
+            raise BusError(
+                Fault.STORE_UNAVAILABLE,
+                f"The catalog in the schema {self.channel} is damaged: a row is missing that is always there. Put it"
+                " back from a backup of the database.",
+            )
         return row[0]
 
 

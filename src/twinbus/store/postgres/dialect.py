@@ -131,6 +131,7 @@ DELETE FROM session_state WHERE (queue, session) IN
     statements.SET_ASIDE: """
 UPDATE entity SET aside = (%(aside)s::int = 2) WHERE NOT dropped
    AND id IN (SELECT n::bigint FROM json_array_elements_text(%(entities)s::json) AS n)""",
+    statements.UNDEFER: "UPDATE message SET state = 0, expires_at = NULL WHERE queue = %s AND state = 1",
     statements.REMEMBERED: """
 SELECT coalesce(json_agg(json_build_array(n.entity, n.path, n.kind, n.fragment, n.document)), '[]')::text
   FROM name AS n JOIN json_array_elements_text(%s::json) AS e ON n.entity = e::bigint""",

@@ -287,8 +287,7 @@ def create(work: PostgresWork, command: commands.Create) -> None:
 
 def drop(work: PostgresWork, command: commands.Drop) -> None:
     """An entity is gone at once, with its locks; its rows follow."""
-    entity = work.queue_of(command).entity
-    for queue in entity.queues:
+    for queue in lifecycle.to_drop(work, command).queues:
         for token, lock in list(queue.locks.items()):
             work.unlock(queue, token, lock, True)
     lifecycle.drop(work, command)

@@ -23,6 +23,12 @@ def has_catalog(connection: Connection, schema: str) -> bool:
     return connection.execute("SELECT to_regclass(%s)", (f'"{schema}".counter',)).fetchone() != (None,)
 
 
+def catalog_meta(connection: Connection, schema: str) -> dict[str, str]:
+    """What a namespace's catalog keeps of the namespace itself."""
+    statement = sql.SQL("SELECT key, value FROM {}.meta").format(sql.Identifier(schema))
+    return dict(connection.execute(statement).fetchall())
+
+
 def stores_of(connection: Connection, schema: str) -> list[str]:
     """The schemas of a namespace's stores in the database, whatever became of its catalog."""
     rows = connection.execute(

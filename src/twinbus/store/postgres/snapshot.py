@@ -47,11 +47,13 @@ DIALECT = Dialect(
     wrong_size="m.size <> length(b.data) - 4",
 )
 
-# Rows are trimmed by age, but a live writer's newest one stays; ranges that are in files are trimmed each by itself.
+# A writer's rows are trimmed in their order up to the first that is young enough, but a live writer's newest one stays;
+# ranges that are in files are trimmed each by itself.
 TRIMMED_TO = """
 SELECT greatest(
   (SELECT min(j.at_ms) FROM journal AS j
-    WHERE EXISTS (SELECT 1 FROM journal AS n WHERE n.writer = j.writer AND n.id > j.id)),
+    WHERE EXISTS (SELECT 1 FROM journal AS n WHERE n.writer = j.writer AND n.id > j.id)
+      AND NOT EXISTS (SELECT 1 FROM journal AS n WHERE n.writer = j.writer AND n.id < j.id)),
   (SELECT max(e.to_ms) FROM export AS e
     WHERE e.state = 2 OR e.state = 1 AND NOT EXISTS (
       SELECT 1 FROM journal AS j WHERE j.writer = e.writer AND j.id = e.first)),

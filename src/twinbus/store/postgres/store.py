@@ -18,6 +18,7 @@ from twinbus.sql.postgres import Connection
 from twinbus.store import commands, quarantine
 from twinbus.store.answering import clear, merge, refuse
 from twinbus.store.commands import Command, Hints
+from twinbus.store.identity import OlderStoreError
 from twinbus.store.journal import JournalRow
 from twinbus.store.postgres import dialect, schema
 from twinbus.store.postgres.execution import Done, Setting, Transaction
@@ -40,6 +41,9 @@ WITH me AS (UPDATE gateway SET seen_at = clock_timestamp() WHERE number = %s RET
      gone AS (DELETE FROM gateway WHERE seen_at < clock_timestamp() - interval '1 day' RETURNING 1)
 SELECT (SELECT count(*) FROM me), (SELECT count(*) FROM gone),
        (SELECT count(*) FROM gateway WHERE number <> %s AND seen_at > clock_timestamp() - interval '5 seconds')"""
+# Whether the store still knows this gateway, and the number of the last row that it wrote to the journal.
+_KNOWN = """
+SELECT EXISTS (SELECT 1 FROM gateway WHERE number = %s), (SELECT max(id) FROM journal WHERE writer = %s)"""
 _COME_BACK = "INSERT INTO gateway (number) OVERRIDING SYSTEM VALUE VALUES (%s) ON CONFLICT DO NOTHING"
 _CHANGES = "SELECT id, changes FROM entity"
 _OWNERS = """
@@ -76,6 +80,9 @@ class PostgresStore:
         self._poll_ms = poll_ms
         self._connection: Connection | None = postgres.connect(url, schema_name)
         self._closed = False
+        self._failure: BusError | None = None
+        # Rows of the journal that this gateway wrote, and of these the ones that must be there whatever happened.
+        self._written = self._written_for_sure = 0
         self._others = False
         self._seen: dict[int, int] = {}  # How often each entity's row had changed when it was last looked at.
         self._due_ms: int | None = 0  # In the caller's time, like the next two; nobody knows yet what is due.
@@ -107,6 +114,8 @@ class PostgresStore:
         self._now_ms = now_ms
         if self._closed:
             return refuse(group, BusError(Fault.STORE_UNAVAILABLE, "The messaging store is closed."))
+        if self._failure is not None:
+            return refuse(group, self._failure)
         if self._connection is None and not self._may_be_back(now_ms):
             text = "The messaging store's database cannot be reached."
             return refuse(group, BusError(Fault.STORE_UNAVAILABLE, text, definite=True))
@@ -188,8 +197,8 @@ class PostgresStore:
 
     @property
     def failure(self) -> BusError | None:
-        """Never: a lost connection is made anew by the next commit."""
-        return None
+        """That the database is not the one that was served. A lost connection is none: the next commit makes one."""
+        return self._failure
 
     @property
     def is_connected(self) -> bool:
@@ -285,6 +294,9 @@ class PostgresStore:
     def _note(self, done: Done, now_ms: int, swept: bool) -> None:
         self.synced_commits += done.synced
         self.sums.add(done.journal)
+        self._written += bool(done.journal)
+        if done.synced:
+            self._written_for_sure = self._written  # What was not waited for before is on disk with it.
         for entity in done.changed & self._seen.keys():
             self._seen[entity] += 1
         due = None if done.due_ms is None else done.due_ms + now_ms - done.now_ms
@@ -357,6 +369,11 @@ class PostgresStore:
         """Connect anew; with several hosts in the address, to the one that takes writes now."""
         connection = postgres.connect(self._url, self._schema)
         try:
+            self._failure = self._judge(connection)
+            if self._failure is not None:
+                connection.close()
+                _log.critical("store.failed", "store {store}: {error}", store=self.number, error=self._failure.text)
+                raise self._failure
             connection.execute(_COME_BACK, (self.gateway,))
         except psycopg.Error as error:
             connection.close()
@@ -365,6 +382,24 @@ class PostgresStore:
         self._seen = {}
         self._others = True  # Perhaps; and what was committed unheard is found by looking around.
         _log.warning("store.database.back", "store {store}: connected again", store=self.number)
+
+    def _judge(self, connection: Connection) -> BusError | None:
+        """Whether the database is the one that was served, with all that was acknowledged."""
+        row = connection.execute(_KNOWN, (self.gateway, self.gateway)).fetchone()
+        assert row is not None
+        is_known, last = row
+        if not is_known or (last is None and self._written_for_sure):
+            # Given up by the others after a day of silence, or another store: opening it anew shows which.
+            text = f"The store does not know gateway {self.gateway} any more. It is opened anew."
+            return BusError(Fault.STORE_UNAVAILABLE, text, definite=True)
+        if (last or 0) < self._written_for_sure:
+            return OlderStoreError(
+                f"The database is older than what was served: the journal of gateway {self.gateway} ends with row"
+                f" {last}, and row {self._written_for_sure} was acknowledged. Put the right one back, or give up what"
+                f" is missing, and bring it up with `twinbus store up {self.number}`. Nothing in it was changed."
+            )
+        self._written = self._written_for_sure = last or 0
+        return None
 
     def _fault(self, command: Command, error: Exception) -> BusError:
         if postgres.is_full(error):

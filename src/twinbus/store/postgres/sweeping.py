@@ -40,14 +40,24 @@ SELECT e.id FROM entity AS e
                 WHERE d.queue = e.id * 4 AND d.at_ms <= %s - (e.settings::json ->> 'duplicate_window_ms')::bigint)
    AND (e.settings::json ->> 'duplicate_window_ms')::bigint > 0 AND NOT e.dropped AND NOT e.aside
  ORDER BY e.id LIMIT 100"""
-# The newest row of a writer stays while the writer is there, because its next number is taken from it.
+# Of each writer the oldest rows, up to the first that is young enough: an old one behind it, which a clock that was set
+# back makes, stays, because a journal has no gaps. The newest row stays while the writer is there, because its next
+# number is taken from it.
 OLD_JOURNAL: LiteralString = """
+WITH RECURSIVE named AS (
+  SELECT min(writer) AS writer FROM journal WHERE EXISTS (SELECT 1 FROM journal WHERE at_ms < %(before)s)
+   UNION ALL
+  SELECT (SELECT min(j.writer) FROM journal AS j WHERE j.writer > n.writer) FROM named AS n WHERE n.writer IS NOT NULL),
+oldest AS (
+  SELECT j.writer, j.id, min(j.id) FILTER (WHERE j.at_ms >= %(before)s) OVER (PARTITION BY j.writer) AS first_young
+    FROM named AS n CROSS JOIN LATERAL (
+      SELECT writer, id, at_ms FROM journal WHERE writer = n.writer ORDER BY id LIMIT %(limit)s) AS j)
 DELETE FROM journal WHERE (writer, id) IN
- (SELECT j.writer, j.id FROM journal AS j
-   WHERE j.at_ms < %s
-     AND (NOT EXISTS (SELECT 1 FROM gateway AS g WHERE g.number = j.writer)
-          OR EXISTS (SELECT 1 FROM journal AS n WHERE n.writer = j.writer AND n.id > j.id))
-   ORDER BY j.at_ms LIMIT %s) RETURNING 1"""
+ (SELECT o.writer, o.id FROM oldest AS o
+   WHERE (o.first_young IS NULL OR o.id < o.first_young)
+     AND (NOT EXISTS (SELECT 1 FROM gateway AS g WHERE g.number = o.writer)
+          OR EXISTS (SELECT 1 FROM journal AS n WHERE n.writer = o.writer AND n.id > o.id))
+   ORDER BY o.writer, o.id LIMIT %(limit)s) RETURNING 1"""
 NEXT_DUE: LiteralString = f"""
 SELECT least((SELECT min(until) FROM lock), (SELECT min(until) FROM hold),
              (SELECT m.expires_at FROM message AS m
@@ -86,7 +96,7 @@ def sweep(work: PostgresWork, command: Sweep, loader: Loader, retention_ms: int 
         more |= sweeping.duplicates(work)
         more |= sweeping.transfers(work)
         if retention_ms is not None:
-            [gone] = work.run([(OLD_JOURNAL, (work.now_ms - retention_ms, sweeping.CHUNK))])
+            [gone] = work.run([(OLD_JOURNAL, {"before": work.now_ms - retention_ms, "limit": sweeping.CHUNK})])
             more |= len(gone) == sweeping.CHUNK
             forget_names(work, work.now_ms - retention_ms)
     command.result = more

@@ -13,7 +13,7 @@ from twinbus.store.postgres import dialect
 from twinbus.store.postgres.text import to_json
 from twinbus.store.volatile import Entity
 
-Statement: TypeAlias = tuple[LiteralString, tuple[Any, ...]]
+Statement: TypeAlias = tuple[LiteralString, tuple[Any, ...] | dict[str, Any]]
 
 
 def statements_of(plan: Plan, at_ms: int) -> list[Statement]:

@@ -93,7 +93,8 @@ class SqliteSnapshot:
 
 
 def _open(path: Path, is_in_use: bool) -> apsw.Connection:
-    address = path.absolute().as_uri()
+    path = path.resolve()  # The log lies beside the file itself, not beside a link to it.
+    address = path.as_uri()
     log = f"{path}-wal"
     if not is_in_use and not (os.path.exists(log) and os.path.getsize(log)):
         # Nobody writes to it, so not even a lock is needed.
