@@ -17,7 +17,7 @@ import apsw
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 
-from support.broker import BrokerProcess
+from support.broker import BrokerProcess, wait_for
 
 QUEUES = [f"queue-{number}" for number in range(4)]  # One on each store.
 MESSAGES = 25
@@ -38,6 +38,16 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, 
             broker.create_queue(queue)
         log = send(broker, QUEUES, "first")
         assert broker.stop() == 0
+    return broker.data, log
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, list[str]]]:
+    """The same, killed at once, so that everything is in the logs."""
+    with BrokerProcess(tmp_path_factory.mktemp("killed"), options=("--no-console",)) as broker:
+        broker.create_queue("queue-0")
+        log = send(broker, ["queue-0"], "first")
+        broker.kill()
     return broker.data, log
 
 
@@ -85,8 +95,8 @@ def refusal(broker: BrokerProcess) -> str:
 
 
 def contents(broker: BrokerProcess) -> dict[str, bytes]:
-    """The databases, byte for byte."""
-    return {path.name: path.read_bytes() for path in sorted(broker.data.glob("*.db"))}
+    """The databases and their logs, byte for byte."""
+    return {path.name: path.read_bytes() for path in sorted(broker.data.glob("*.db*")) if path.suffix != ".reserve"}
 
 
 def states(broker: BrokerProcess) -> list[str]:
@@ -105,6 +115,75 @@ def ask(broker: BrokerProcess, method: str, path: str, body: object = None) -> d
     assert status == 200, text
     found: dict[str, object] = json.loads(text)
     return found
+
+
+def test_files_behind_links_are_the_files_that_they_are(broker: BrokerProcess, sent: dict[str, list[str]]) -> None:
+    """A store on another disk: its log is there, beside the file itself, and so is the room that is laid aside."""
+    elsewhere = broker.directory / "elsewhere"
+    elsewhere.mkdir()
+    for name in ("store-1.db", "catalog.db"):
+        (broker.data / name).rename(elsewhere / name)
+        (broker.data / name).symlink_to(elsewhere / name)
+    broker.start()
+    sent["queue-1"] = sent["queue-1"] + send(broker, ["queue-1"], "second")["queue-1"]
+    broker.create_queue("later")
+    broker.kill()
+    assert (elsewhere / "store-1.db-wal").stat().st_size
+    assert (elsewhere / "store-1.db.reserve").exists()
+    assert "whole." in twinbus("verify", str(broker.data)).stdout
+    with broker:
+        assert states(broker) == ["up"] * 4
+        assert broker.count("later") == 0
+        is_all_there(broker, sent)
+
+
+def test_files_that_are_taken_away_from_a_running_broker(broker: BrokerProcess, sent: dict[str, list[str]]) -> None:
+    """SQLite would go on writing into files that nobody can open any more. Store 1 is removed, 2 replaced, 3 moved."""
+    broker.start()
+    away = broker.directory / "away"
+    away.mkdir()
+    for file in broker.data.glob("store-1.db*"):
+        file.unlink()
+    shutil.copy(broker.data / "store-2.db", away)
+    (away / "store-2.db").rename(broker.data / "store-2.db")
+    for file in broker.data.glob("store-3.db*"):
+        file.rename(away / file.name)
+    for queue, ids in send(broker, QUEUES, "second").items():
+        sent[queue] = sent[queue] + ids
+    wait_for(lambda: states(broker) == ["up", *["failed"] * 3], "the stores to notice it")
+    assert all("while it was served" in store["reason"] for store in stores(broker)[1:])
+    is_all_there(broker, {"queue-0": sent.pop("queue-0")})
+    for name in ("store-1.db", "store-2.db"):
+        for file in broker.data.glob(f"{name}-*"):
+            file.unlink()
+        (rescued,) = broker.data.glob(f"{name}.rescued-*")
+        rescued.rename(broker.data / name)
+    for file in away.iterdir():
+        file.rename(broker.data / file.name)
+    for number in (1, 2, 3):
+        ask(broker, "POST", f"stores/{number}/up", {})
+    assert states(broker) == ["up"] * 4
+    is_all_there(broker, sent)
+
+
+def test_no_other_directory_is_served_where_the_id_is_given(
+    broker: BrokerProcess, sent: dict[str, list[str]], killed: tuple[Path, dict[str, list[str]]], tmp_path: Path
+) -> None:
+    with broker:
+        namespace_id = str(ask(broker, "GET", "status")["id"])
+        broker.stop()
+    given = ("--namespace-id", namespace_id)
+    stranger = BrokerProcess(tmp_path / "stranger", options=("--no-console", *given))
+    shutil.copytree(killed[0], stranger.data)
+    before = contents(stranger)
+    assert "has the id" in refusal(stranger)
+    assert contents(stranger) == before
+    empty = BrokerProcess(tmp_path / "empty", options=("--no-console", *given))
+    assert "is not there" in refusal(empty)
+    assert contents(empty) == {}
+    broker.options += given
+    with broker:
+        is_all_there(broker, sent)
 
 
 def orphans(broker: BrokerProcess) -> dict[str, int]:
@@ -130,6 +209,20 @@ def test_a_lost_catalog_loses_no_message(broker: BrokerProcess, sent: dict[str, 
     assert contents(broker) == before
     shutil.move(tmp_path / "catalog.db", broker.data / "catalog.db")
     is_all_there(broker.start(), sent)
+
+
+@pytest.mark.parametrize("harmed", ["catalog.db", "catalog.db-wal"])
+def test_a_catalog_without_its_log_or_the_other_way_round_is_left_as_it_is(
+    broker: BrokerProcess, killed: tuple[Path, dict[str, list[str]]], tmp_path: Path, harmed: str
+) -> None:
+    shutil.copytree(killed[0], broker.data)
+    shutil.copy(broker.data / harmed, tmp_path / "right")
+    (broker.data / harmed).write_bytes(b"")
+    before = contents(broker)
+    assert "catalog.db is missing or empty" in refusal(broker)
+    assert contents(broker) == before
+    shutil.copy(tmp_path / "right", broker.data / harmed)
+    is_all_there(broker.start(), killed[1])
 
 
 def test_a_lost_catalog_is_made_anew_from_what_the_stores_remember(

@@ -19,7 +19,7 @@ from support.repetition import times
 
 BODY = b"x" * 50_000
 ERRORS_MAX = 5
-SIZE_MIB = 26  # So small that what a store keeps is most of it: it is full until it is drained, or given room.
+SIZE_MIB = 20  # So small that moving the log cannot free the 16 that a full store waits for: it has to be drained.
 QUEUES = ["first", "second"]
 CONFIG = "".join(f'[[queues]]\nName = "{name}"\nLockDuration = "PT5M"\n' for name in QUEUES)
 LATER = f'{CONFIG}[[queues]]\nName = "later"\n[[policies]]\nName = "later"\nRights = ["Send"]\n'

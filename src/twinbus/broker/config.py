@@ -117,6 +117,7 @@ def _namespace(section: Section, name_key: str, findings: Findings) -> Namespace
         stores=given.get("stores"),
         store=given.get("store", []),
         datacenter=given.get("datacenter", ""),
+        namespace_id=given.get("namespace_id"),
         journal=_journal(section),
     )
     _fill(settings, section.sections("queues"), section.sections("topics"), findings)

@@ -1,7 +1,7 @@
 """Copies of a namespace's files: a backup of one instant, checked before it is called one, and its way back.
 
-A backup is a directory with the databases and a manifest, which is written last: without it, the copy is unfinished.
-Which instant that is, and that nothing changes meanwhile, is the business of whoever opened the files.
+A backup is a directory with the databases and a manifest. Until all of a copy is there, a file in it says that it is
+unfinished (`broker.datadir`). Which instant is copied, and that nothing changes meanwhile, is for the caller to see to.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from typing import Any, NamedTuple
 import apsw
 
 from twinbus import __version__
-from twinbus.broker.datadir import DataDirectory
-from twinbus.broker.verifying import Files, Opened, Progress, Report, files_in, opened_files, verify
+from twinbus.broker.datadir import LOCK, UNFINISHED, DataDirectory, check_finished
+from twinbus.broker.settings import SettingsError
+from twinbus.broker.verifying import CATALOG_FILE, Files, Opened, Progress, Report, files_in, opened_files, verify
 from twinbus.store.catalog import checksum_of
 from twinbus.store.reserve import RESERVE_BYTES
 from twinbus.store.verification.sqlite import SqliteSnapshot
@@ -33,7 +34,6 @@ SYNC_BYTES = 1024 * 1024  # So much is handed to the disk at once, so that commi
 CHUNK_BYTES = 1024 * 1024
 MARGIN_BYTES = 64 * 1024 * 1024  # What must be left on a disk that a broker needs.
 GENERATION_STEP = 1_000_000  # No namespace changes so often between a backup and its loss.
-_UNFINISHED = ".restoring"
 
 Rest = Callable[[float], None]  # Called after each piece of work with the seconds that it took.
 
@@ -61,7 +61,7 @@ def back_up(
     `copied` is called when the files are needed no more.
     """
     taken_at = datetime.now(UTC)
-    with _new_directory(destination):
+    with _filled(destination):
         snapshots = [source.opened.catalog, *(store for _, store in sorted(source.opened.stores.items()))]
         sizes = {}
         for path, snapshot in zip(source.files.all(), snapshots, strict=True):
@@ -81,7 +81,9 @@ def back_up(
             told = "; ".join(f"{finding.where}: {finding.text}" for finding in report.findings[:3])
             raise CopyFailedError(f"The copy is not whole, so it is not kept: {told}")
         manifest = _manifest(source.namespace, destination, taken_at, report)
-        _write_whole(destination / MANIFEST, json.dumps(manifest, indent=2).encode() + b"\n")
+        path = destination / MANIFEST
+        path.write_bytes(json.dumps(manifest, indent=2).encode() + b"\n")
+        _sync(path)
         return manifest
 
 
@@ -110,7 +112,7 @@ def _copy_database(snapshot: SqliteSnapshot, path: Path, progress: Progress, res
         target.close()
         os.fsync(file)
     except (apsw.Error, OSError) as error:
-        raise CopyFailedError(f"The copy to {path} failed: {error}") from error
+        raise _failed(path, error) from error
     finally:
         target.close()
         os.close(file)
@@ -144,44 +146,20 @@ def _manifest(namespace: str, directory: Path, taken_at: datetime, report: Repor
 def restore(backup: Path, directory: Path, progress: Progress) -> dict[str, Any]:
     """Put a backup where nothing is yet; its manifest. A file that is not as it was backed up is refused."""
     manifest = read_manifest(backup)
-    if directory.exists() and any(directory.iterdir()):
-        raise CopyFailedError(f"{directory} is not empty: a backup is restored to a place of its own.")
     files = manifest["files"]
-    was_there = directory.exists()
-    data = DataDirectory(directory)
-    made: list[Path] = []
-    try:
-        _check_room(directory, directory, sum(file["bytes"] for file in files))
-        progress.begin("Copying", sum(file["bytes"] for file in files))
-        for file in files:
-            target = directory / f"{file['name']}{_UNFINISHED}"
-            made.append(target)
-            if _copy_file(backup / file["name"], target, progress) != file["sha256"]:
-                raise CopyFailedError(f"{backup / file['name']} is not as it was backed up: its digest is another.")
-        generation = raise_generation(
-            {Path(file["name"]).stem: directory / f"{file['name']}{_UNFINISHED}" for file in files}
-        )
-        for target in made:
-            _sync(target)
-        # Nobody can start here before this ends, because the directory is held.
-        for target in reversed(made):
-            target.rename(target.with_name(target.name.removesuffix(_UNFINISHED)))
-        _sync(directory)
-    except BaseException as error:
-        for target in made:
-            for beside in ("", "-wal", "-shm"):
-                with suppress(OSError):
-                    Path(f"{target}{beside}").unlink()
-        with suppress(OSError):
-            (directory / "lock").unlink()
-        if not was_there:
-            with suppress(OSError):
-                directory.rmdir()
-        if isinstance(error, OSError | apsw.Error):
-            raise CopyFailedError(f"The backup could not be restored to {directory}: {error}") from error
-        raise
-    finally:
-        data.release()
+    with _filled(directory):
+        data = DataDirectory(directory, is_unfinished=True)
+        try:
+            _check_room(directory, directory, sum(file["bytes"] for file in files))
+            progress.begin("Copying", sum(file["bytes"] for file in files))
+            for file in files:
+                if _copy_file(backup / file["name"], directory / file["name"], progress) != file["sha256"]:
+                    raise CopyFailedError(f"{backup / file['name']} is not as it was backed up: its digest is another.")
+            generation = raise_generation({Path(file["name"]).stem: directory / file["name"] for file in files})
+            for file in files:
+                _sync(directory / file["name"])
+        finally:
+            data.release()
     return {**manifest, "restored_generation": generation}
 
 
@@ -225,15 +203,22 @@ def read_manifest(backup: Path) -> dict[str, Any]:
     """What is in a backup; refuses what is none, or was not finished."""
     path = backup / MANIFEST
     try:
+        check_finished(backup)
         manifest = json.loads(path.read_bytes())
+    except SettingsError as problem:
+        raise CopyFailedError(str(problem)) from None
     except FileNotFoundError:
         if backup.is_dir() and any(backup.glob("*.db")):
-            raise CopyFailedError(f"{backup} has no {MANIFEST}: the backup was not finished.") from None
+            text = "the backup was not finished, or was not copied here as a whole"
+            raise CopyFailedError(f"{backup} has no {MANIFEST}: {text}.") from None
         raise CopyFailedError(f"{backup} is no backup: there is no {MANIFEST} in it.") from None
     except (OSError, ValueError) as error:
         raise CopyFailedError(f"{path} cannot be read: {error}") from None
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise CopyFailedError(f"{path} is not of the format {FORMAT}, which is the one that this version knows.")
+    listed = manifest.get("files") or []
+    if CATALOG_FILE not in [file.get("name") for file in listed if isinstance(file, dict)]:
+        raise CopyFailedError(f"{path} does not list the files of a backup.")
     return manifest
 
 
@@ -241,27 +226,44 @@ def read_manifest(backup: Path) -> dict[str, Any]:
 
 
 @contextmanager
-def _new_directory(path: Path) -> Iterator[None]:
-    """A directory that was empty or not there; what was put into it goes again if anything fails."""
+def _filled(path: Path) -> Iterator[None]:
+    """A directory that was empty or not there is filled: all of it, or what was put into it goes again.
+
+    Until then it says that it is unfinished, which is what a kill or a power cut leaves.
+    """
     was_there = path.exists()
     try:
         path.mkdir(parents=True, exist_ok=True, mode=0o700)
-        if any(path.iterdir()):
-            raise CopyFailedError(f"{path} is not empty: give a directory for this backup alone.")
+        check_finished(path)
+        if any(file.name != LOCK for file in path.iterdir()):
+            raise CopyFailedError(f"{path} is not empty: give a directory that is for this copy alone.")
+        (path / UNFINISHED).touch(mode=0o600)
+        _sync(path)
+    except SettingsError as problem:
+        raise CopyFailedError(str(problem)) from None
     except OSError as error:
         raise CopyFailedError(f"{path} cannot be used: {error.strerror}.") from error
     try:
         yield
+        _sync(path)
+        (path / UNFINISHED).unlink()
+        _sync(path)
     except BaseException as error:
-        for file in path.iterdir():
+        for file in sorted(path.iterdir(), key=lambda file: file.name == UNFINISHED):
             with suppress(OSError):
                 file.unlink()
         if not was_there:
             with suppress(OSError):
                 path.rmdir()
-        if isinstance(error, OSError):
-            raise CopyFailedError(f"The copy to {path} failed: {error}") from error
+        if isinstance(error, OSError | apsw.Error):
+            raise _failed(path, error) from error
         raise
+
+
+def _failed(path: Path, error: Exception) -> CopyFailedError:
+    # SQLite keeps what it says about a copy elsewhere, and calls this "not an error".
+    why = "the disk is full" if isinstance(error, apsw.FullError) else error
+    return CopyFailedError(f"The copy to {path} failed: {why}.")
 
 
 def _check_room(destination: Path, data: Path, needed: int) -> None:
@@ -292,14 +294,6 @@ def digest_of(path: Path) -> str:
     """The SHA-256 of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _write_whole(path: Path, content: bytes) -> None:
-    unfinished = path.with_name(f".{path.name}")
-    unfinished.write_bytes(content)
-    _sync(unfinished)
-    unfinished.rename(path)
-    _sync(path.parent)
 
 
 def _sync(path: Path) -> None:

@@ -14,16 +14,30 @@ from twinbus.broker.schema import STORES_MAX
 from twinbus.broker.settings import SettingsError
 
 STORES_DEFAULT = 4
+LOCK = "lock"
+UNFINISHED = "unfinished"  # While this file is there, what lies beside it is a part of a copy.
+
+
+def check_finished(path: Path) -> None:
+    """Refuse a part of a backup, or of what was restored from one: half a namespace must not look like a new one."""
+    if (path / UNFINISHED).exists():
+        raise SettingsError(
+            f"{path} holds a copy that was not finished: a `twinbus backup` or `restore` was interrupted. What it was"
+            " copied from is as it was. Remove the directory and run the command again, or give it another place."
+        )
 
 
 class DataDirectory:
     """The directory, held for this process until `release`."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, is_unfinished: bool = False) -> None:
+        """`is_unfinished`: it is just being filled with a copy, which nobody else may use."""
         self.path = path
+        if not is_unfinished:
+            check_finished(path)
         try:
             path.mkdir(parents=True, exist_ok=True, mode=0o700)
-            self._lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._lock = os.open(path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as problem:
             raise SettingsError(f"The data directory {path} cannot be used: {problem.strerror}.") from None
         try:
@@ -35,11 +49,16 @@ class DataDirectory:
     @property
     def catalog(self) -> Path:
         """The file that lists entities and policies."""
-        return self.path / "catalog.db"
+        return self._file("catalog.db")
 
     def store(self, index: int) -> Path:
         """The file of one messaging store."""
-        return self.path / f"store-{index}.db"
+        return self._file(f"store-{index}.db")
+
+    def _file(self, name: str) -> Path:
+        """Where it really is: a database has its log beside the file that a link leads to, and its room is there."""
+        path = self.path / name
+        return path.resolve() if path.is_symlink() else path
 
     def present(self) -> list[int]:
         """The stores that have a file."""

@@ -8,9 +8,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-from twinbus.broker.belonging import StoreFiles, new_id
+from twinbus.broker.belonging import identities, new_id
 from twinbus.broker.datadir import DataDirectory
 from twinbus.broker.settings import SettingsError
+from twinbus.broker.store_files import StoreFiles
 from twinbus.store import recollection
 from twinbus.store.catalog import CatalogFile, EntityRow
 from twinbus.store.identity import NAMESPACE_KEY, STORE_KEY, KnownStore, StoreIdentity
@@ -49,7 +50,7 @@ def accept(path: Path) -> None:
     try:
         if not directory.catalog.exists():
             raise SettingsError(f"{directory.catalog} is not there: `twinbus catalog rebuild {path}` makes one.")
-        newest = max((identity.generation for identity in StoreFiles(directory).identities()), default=0)
+        newest = max((identity.generation for identity in identities(StoreFiles(directory))), default=0)
         catalog = CatalogFile(str(directory.catalog))
         try:
             catalog.raise_generation(newest + 1)

@@ -16,7 +16,8 @@ from typing import NamedTuple
 from twinbus.broker.addresses import DatabaseAddress
 from twinbus.broker.datadir import DataDirectory
 from twinbus.broker.settings import NamespaceSettings, SettingsError
-from twinbus.broker.shared_data import spread, store_schema_of
+from twinbus.broker.shared_data import spread
+from twinbus.broker.store_schemas import store_schema_of
 from twinbus.model.errors import BusError, Fault
 from twinbus.model.extras import needing
 from twinbus.sql import sqlite

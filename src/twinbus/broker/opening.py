@@ -16,17 +16,19 @@ from typing import TYPE_CHECKING, Any, Protocol
 from uuid import UUID
 
 from twinbus.broker.addresses import DatabaseAddress
-from twinbus.broker.belonging import Belongings, StoreFiles, placed_on
+from twinbus.broker.belonging import Belongings, check_namespace
 from twinbus.broker.clock import MovableClock, SystemClock
 from twinbus.broker.datadir import DataDirectory
 from twinbus.broker.opened import Audience
 from twinbus.broker.settings import NamespaceSettings
+from twinbus.broker.store_files import StoreFiles
 from twinbus.broker.stores import CatalogShell, StoreShell
 from twinbus.entities.namespace import CREATED_KEY, Namespace
 from twinbus.model.clock import Clock
 from twinbus.model.errors import BusError, Fault
 from twinbus.sql.group import HOLD_S, Hold
 from twinbus.store.catalog import CatalogFile
+from twinbus.store.identity import NAMESPACE_KEY
 from twinbus.store.quarantine import Position
 from twinbus.store.sqlite import JOURNAL_RETENTION_MS, SqliteStore
 from twinbus.wire import view
@@ -121,8 +123,6 @@ class EmbeddedData:
         self._files = StoreFiles(self._directory)
         self._belonging: Belongings | None = None
         self._noted_commits: dict[int, int] = {}  # By store: how many there were when its position was noted.
-        self._expected: dict[int, dict[int, str]] = {}
-        self._namespace: Namespace | None = None
         self._catalog: CatalogShell | None = None
 
     @property
@@ -138,17 +138,19 @@ class EmbeddedData:
 
     async def open(self) -> Namespace:
         """Open the files that belong together; what does not is left as it is, and said."""
-        self._files.check_catalog_is_there(self._settings.stores)
+        self._files.check_catalog_is_there()
+        check_namespace(self._files, self._settings.namespace_id)
         file = CatalogFile(str(self._directory.catalog))
         try:
             meta, rows = file.load()
-            self._belonging = belonging = Belongings(self._files, file, meta)
-            belonging.check_catalog()
+            self._belonging = belonging = Belongings(self._files, meta, rows)
+            belonging.check_catalog(file.generation)
+            if belonging.is_new:
+                file.note({NAMESPACE_KEY: belonging.namespace})
         except BaseException:
             file.close()
             raise
         self._catalog = catalog = CatalogShell(file)
-        self._expected = placed_on(rows)
         for index in range(self._directory.stores(self._settings.stores, belonging.known)):
             shell = StoreShell(index, partial(self._open_store, index), self.clock, self._audience)
             shell.holds_still = True
@@ -163,7 +165,7 @@ class EmbeddedData:
             if store.is_available:
                 namespace.sort_out(store.number, store.held)
             store.holds_still = False
-        self._namespace = namespace
+        belonging.expected = namespace.placed_on
         return namespace
 
     def _open_store(self, index: int) -> SqliteStore:
@@ -178,8 +180,7 @@ class EmbeddedData:
             path, epoch=epoch, now_ms=now_ms, number=index, journal_retention_ms=kept_ms, belonging=belongs
         )
         try:
-            expected = self._expected.get(index, {}) if self._namespace is None else self._namespace.placed_on(index)
-            self._belonging.check_held(index, expected, store.entities())
+            self._belonging.check_held(index, store.entities())
         except BaseException:
             store.close()
             raise
@@ -214,8 +215,8 @@ class EmbeddedData:
         """An operator gives up a store: what lies there is moved away, and an empty one is made. Where it went."""
         assert self._belonging is not None
         assert self._catalog is not None
-        moved = self._files.move_away(index)
-        await self._catalog.note(self._belonging.replace(index))
+        moved, news = self._belonging.replace(index)
+        await self._catalog.note(news)
         return moved
 
     def open_journal(self, index: int) -> JournalSource:

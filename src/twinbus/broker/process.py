@@ -95,7 +95,11 @@ class Broker:
                     hosted.allow_faults(self.clock)
             self.hosting = Hosting([hosted.namespace for hosted in self.hosted], nobodys(self.clock, view))
             self.gateway = gateway = Gateway(self.hosting, self.clock, new_id, f"Twinbus {__version__}")
-            self.relay = RelayDoor(self.hosting, self.clock, limits=self._relay_limits)
+            if self.hosting.only is not None:
+                only = self.hosted[0]
+                gateway.announce_namespace(only.namespace.name, str(only.describe().get("id") or ""))
+            places = {hosted.namespace: hosted.settings.datacenter for hosted in self.hosted}
+            self.relay = RelayDoor(self.hosting, self.clock, limits=self._relay_limits, datacenters=places)
             for hosted in self.hosted:
                 hosted.tell_connections = partial(self._connections_to, hosted)
             self._opened.push_async_callback(self._close_doors, gateway)

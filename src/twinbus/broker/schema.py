@@ -218,6 +218,7 @@ _PLACE = {
     "journal": Key(Kind.TABLE, "Whether and how its journal becomes files.", "", JOURNAL),
 }
 _CONTENTS = {
+    "namespace_id": _text("The id that it must have, as status shows it; anything else is not served."),
     "key": _text("Primary key of RootManageSharedAccessKey; generated at the first start.", is_secret=True),
     "queues": Key(Kind.TABLES, "Queues to create if they are missing.", "", QUEUE),
     "topics": Key(Kind.TABLES, "Topics to create if they are missing.", "", TOPIC),

@@ -62,6 +62,7 @@ class NamespaceSettings:
     stores: int | None = None  # None: what the data directory has, four for a new one.
     store: list[str] = field(default_factory=list, repr=False)  # Addresses of databases, with their passwords.
     datacenter: str = ""
+    namespace_id: str | None = None  # What is found must have this id; None: it may be anybody.
     queues: list[QueueDescription] = field(default_factory=list)
     topics: list[DeclaredTopic] = field(default_factory=list)
     hybrid_connections: list[HybridConnectionDescription] = field(default_factory=list)
@@ -138,7 +139,7 @@ class Settings:
             (one,) = self.namespaces
             self.namespaces = [replace(one, name=name) for name in names]
             if len(names) > 1:
-                self.apply(data=one.data, key=one.key)
+                self.apply(data=one.data, key=one.key, namespace_id=one.namespace_id)
             return
         known = {namespace.name.lower(): namespace for namespace in self.namespaces}
         unknown = [name for name in names if name.lower() not in known]
@@ -154,6 +155,7 @@ class Settings:
         stores: int | None = None,
         store: Sequence[str] = (),
         datacenter: str | None = None,
+        namespace_id: str | None = None,
         queues: Sequence[str] = (),
         journal: str | None = None,
         journal_seconds: float | None = None,
@@ -165,10 +167,13 @@ class Settings:
         several = len(self.namespaces) > 1
         if several and key is not None:
             raise SettingsError("One key cannot be for several namespaces: give each its own in a file, or none.")
+        if several and namespace_id is not None:
+            raise SettingsError("One id cannot be of several namespaces: give each its own in a file, or none.")
         for namespace in self.namespaces:
             if data is not None:
                 namespace.data = data / namespace.name if several else data
             namespace.key = key or namespace.key
+            namespace.namespace_id = namespace_id or namespace.namespace_id
             namespace.stores = stores if stores is not None else namespace.stores
             namespace.store = list(store) or namespace.store
             namespace.datacenter = datacenter if datacenter is not None else namespace.datacenter

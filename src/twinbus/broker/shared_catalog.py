@@ -161,6 +161,11 @@ class SharedCatalog:
         seen = self._meta.setdefault(key, _Seen(0))
         await self._change(seen, partial(self._database.set_meta, key, value))
 
+    async def note(self, values: Mapping[str, str]) -> None:
+        """Keep what is known of the stores."""
+        for key, value in values.items():
+            await self.set_meta(key, value)
+
     async def _change(self, seen: _Seen, write: Callable[[int], int]) -> None:
         def run() -> int:
             # On the thread, where own changes of the row follow one another.

@@ -10,49 +10,33 @@ import os
 import socket
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
 from twinbus.broker.addresses import DatabaseAddress
-from twinbus.broker.belonging import placed_on
+from twinbus.broker.belonging import Belongings, check_namespace
 from twinbus.broker.clock import DatabaseClock, MovableClock
 from twinbus.broker.listening import Heard, Listening
-from twinbus.broker.opened import Audience, SetAsideError
+from twinbus.broker.opened import Audience
 from twinbus.broker.opening import new_uuid, start_all
 from twinbus.broker.settings import NamespaceSettings, SettingsError
 from twinbus.broker.shared_catalog import SharedCatalog
 from twinbus.broker.shared_stores import SharedStoreShell
+from twinbus.broker.store_schemas import StoreSchemas
 from twinbus.entities.namespace import CREATED_KEY
 from twinbus.entities.shared import SharedNamespace
 from twinbus.model.clock import Clock
 from twinbus.model.errors import BusError, Fault
 from twinbus.sql.postgres import NotDurableError, connect
-from twinbus.store.identity import (
-    NAMESPACE_KEY,
-    STORE_KEY,
-    Belonging,
-    KnownStore,
-    Place,
-    StoreIdentity,
-    judge_catalog,
-    judge_missing,
-    judge_store,
-    known_stores,
-)
+from twinbus.store.identity import NAMESPACE_KEY
 from twinbus.store.postgres import identity
-from twinbus.store.postgres.catalog import CatalogDatabase, schema_of
+from twinbus.store.postgres.catalog import CatalogDatabase
 from twinbus.store.postgres.journal import PostgresJournal
 from twinbus.store.postgres.store import JOURNAL_RETENTION_MS, PostgresStore
 from twinbus.store.postgres.waking import hints_of
 from twinbus.wire import view
 
 START_TRIES = 12  # Each waits for five seconds while other gateways start.
-
-
-def store_schema_of(namespace: str, index: int) -> str:
-    """Where one of a namespace's messaging stores is in its database."""
-    return f"{schema_of(namespace)}_{index}"
 
 
 def spread(addresses: Sequence[DatabaseAddress], count: int) -> list[DatabaseAddress]:
@@ -79,11 +63,7 @@ class SharedData:
         self.stores: list[SharedStoreShell] = []
         self._opened = AsyncExitStack()
         self._is_open = False
-        self._namespace_id = ""
-        self._known: dict[int, KnownStore] = {}  # The stores, as far as the catalog knows them.
-        self._noted: dict[int, KnownStore] = {}
-        self._expected: dict[int, dict[int, str]] = {}
-        self._namespace: SharedNamespace | None = None
+        self._places = StoreSchemas(settings.name, self._addresses)
 
     @property
     def label(self) -> str:
@@ -93,7 +73,7 @@ class SharedData:
     def describe(self) -> dict[str, Any]:
         """Who the namespace is, and which gateways there are; this one by its number."""
         return {
-            "id": self._namespace_id,
+            "id": self._belonging.namespace,
             "generation": self._catalog.generation,
             "gateway": self._catalog.gateway,
             "gateways": [{"number": each.number, "process": each.label} for each in self._catalog.members],
@@ -101,15 +81,15 @@ class SharedData:
 
     async def open(self) -> SharedNamespace:
         """Join the other gateways and open the stores; one whose database is out of reach is tried again later."""
-        await asyncio.to_thread(self._check_catalog_is_there)
+        await asyncio.to_thread(self._places.check_catalog_is_there)
+        await asyncio.to_thread(check_namespace, self._places, self._settings.namespace_id)
         self._catalog = catalog = await self._open_catalog()
         meta, rows = await catalog.load()
-        self._check_stores(meta)
-        if not self._namespace_id:
-            self._namespace_id = os.urandom(16).hex()
-            await catalog.set_meta(NAMESPACE_KEY, self._namespace_id)
-        await self._check_catalog()
-        self._expected = placed_on(rows)
+        self._belonging = belonging = Belongings(self._places, meta, rows)
+        self._check_count(max(belonging.known, default=-1) + 1)
+        await asyncio.to_thread(belonging.check_catalog, catalog.generation)
+        if belonging.is_new:
+            await catalog.note({NAMESPACE_KEY: belonging.namespace})
         for index in range(len(self._addresses)):
             opening = partial(self._open_store, index)
             shell = SharedStoreShell(index, opening, self.clock, self._audience)
@@ -130,7 +110,7 @@ class SharedData:
             if store.is_available:
                 namespace.sort_out(store.number, entities)
             store.holds_still = False
-        self._namespace = namespace
+        belonging.expected = namespace.placed_on
         await self.note_stores()
         catalog.begin(namespace.take_over)
         self._listen()
@@ -149,73 +129,18 @@ class SharedData:
         await catalog.join(START_TRIES)
         return catalog
 
-    def _check_stores(self, meta: dict[str, str]) -> None:
-        self._known = known_stores(meta)
-        self._noted = dict(self._known)
-        self._namespace_id = meta.get(NAMESPACE_KEY, "")
-        known = max(self._known, default=-1) + 1
+    def _check_count(self, known: int) -> None:
         if known > len(self._addresses):
             raise SettingsError(
                 f"The namespace '{self._settings.name}' has {known} messaging stores; there cannot be"
                 f" {len(self._addresses)} now. Give all their addresses, in the same order."
             )
 
-    def _check_catalog_is_there(self) -> None:
-        """Stores without a catalog are no new namespace."""
-        name = schema_of(self._settings.name)
-        found = []
-        for address in dict.fromkeys(self._addresses):
-            try:
-                with connect(address.uri) as connection:
-                    if address is self._addresses[0] and identity.has_catalog(connection, name):
-                        return
-                    found += [f"{schema} at {address.label}" for schema in identity.stores_of(connection, name)]
-            except BusError:
-                continue  # Who cannot be reached, or must not be used, is told of when it is opened.
-        if found:
-            raise SettingsError(
-                f"There is no catalog of '{self._settings.name}' at {self._addresses[0].label}, and messaging stores"
-                f" are there: {', '.join(found)}. Give the addresses in the order in which they were given first, or"
-                f" put the schema {name} back. Nothing was changed."
-            )
-
-    async def _check_catalog(self) -> None:
-        """Refuse a catalog that does not fit the stores; those that cannot be reached are judged when they can."""
-        found = await asyncio.gather(*(asyncio.to_thread(self._look, index) for index in range(len(self._addresses))))
-        problem = judge_catalog(self._namespace_id, self._catalog.generation, [each for each in found if each])
-        if problem is not None:
-            raise SettingsError(
-                f"{problem} Give the right addresses, or put the right databases back; or say that this catalog is the"
-                " right one: `twinbus catalog accept`. Nothing was changed."
-            )
-
-    def _look(self, index: int) -> StoreIdentity | None:
-        try:
-            with connect(self._addresses[index].uri) as connection:
-                return identity.read(connection, self._schema(index))
-        except BusError:
-            return None
-
-    def _place(self, index: int) -> Place:
-        return Place(index, f"The schema {self._schema(index)} at {self._addresses[index].label}")
-
-    def _check_store(self, index: int) -> Belonging:
-        """Whether the store in this place may be opened; SetAsideError if not, and nothing was changed."""
-        with connect(self._addresses[index].uri) as connection:
-            is_there = identity.is_there(connection, self._schema(index))
-            found = identity.read(connection, self._schema(index))
-        known = self._known.get(index)
-        if found is not None or not (known is not None and known.is_new):
-            doubt = judge_store(self._place(index), self._namespace_id, known, found, is_there=is_there)
-            if doubt is not None:
-                raise SetAsideError(doubt.text)
-        return Belonging(self._namespace_id, known.store if known is not None else os.urandom(16).hex())
-
     def _open_store(self, index: int) -> PostgresStore:
         """Runs on a thread of the store."""
-        address, schema = self._addresses[index], self._schema(index)
+        address, schema = self._addresses[index], self._places.schema(index)
         try:
-            belonging = self._check_store(index)
+            belongs = self._belonging.check_store(index)
             store = PostgresStore(
                 address.uri,
                 schema,
@@ -231,76 +156,44 @@ class SharedData:
             raise BusError(Fault.NOT_ALLOWED, f"The database {address.label}: {error.text}") from error
         try:
             with connect(address.uri) as connection:
-                found = identity.claim(connection, schema, belonging, index)
-            self._check_held(index, store)
+                found = identity.claim(connection, schema, belongs, index)
+            self._belonging.check_held(index, store.entities())
         except BaseException:
             store.close()
             raise
-        known = self._known.get(index)
-        self._known[index] = KnownStore(found.store, found.openings, 0, known is not None and known.is_incomplete)
+        self._belonging.opened(found)
         return store
-
-    def _check_held(self, index: int, store: PostgresStore) -> None:
-        """Whether a store holds what the catalog has on it."""
-        known = self._known.get(index)
-        if known is None or known.is_incomplete:
-            return
-        expected = self._expected.get(index, {}) if self._namespace is None else self._namespace.placed_on(index)
-        held = set(store.entities())
-        doubt = judge_missing(self._place(index), [path for number, path in expected.items() if number not in held])
-        if doubt is not None:
-            raise SetAsideError(doubt.text)
 
     async def note_stores(self) -> None:
         """Have the catalog know which stores there are, and how often they were opened."""
-        for index, known in list(self._known.items()):
-            complete = known._replace(is_incomplete=False) if self.stores[index].is_available else known
-            if self._noted.get(index) != complete:
-                await self._catalog.set_meta(STORE_KEY.format(index), complete.to_text())
-                self._known[index] = self._noted[index] = complete
+        for store in self.stores:
+            if store.is_available:
+                self._belonging.reached(store.number, 0)
+        await self._catalog.note(self._belonging.news())
 
     async def accept(self, index: int) -> None:
         """An operator says that the store in this place is the right one."""
-        found = await asyncio.to_thread(self._look, index)
-        if found is None or found.namespace not in ("", self._namespace_id) or found.number not in (-1, index):
-            raise BusError(Fault.NOT_ALLOWED, f"Messaging store {index} cannot be accepted: it is not of this place.")
-        await self._say(index, KnownStore(found.store, found.openings, 0, is_incomplete=True))
+        await self._catalog.note(await asyncio.to_thread(self._belonging.accept, index))
 
     async def replace(self, index: int) -> str:
         """An operator gives up a store: its schema is renamed, and an empty one is made. What it is called now."""
-        moved = await asyncio.to_thread(self._move_away, index)
-        await self._say(index, KnownStore(os.urandom(16).hex(), is_incomplete=True))
+        moved, news = await asyncio.to_thread(self._belonging.replace, index)
+        await self._catalog.note(news)
         return moved
-
-    async def _say(self, index: int, known: KnownStore) -> None:
-        await self._catalog.set_meta(STORE_KEY.format(index), known.to_text())
-        self._known[index] = self._noted[index] = known
-
-    def _move_away(self, index: int) -> str:
-        schema = self._schema(index)
-        with connect(self._addresses[index].uri) as connection:
-            if not identity.is_there(connection, schema):
-                return ""
-            moved = f"{schema}_replaced_{datetime.now(UTC):%Y%m%d%H%M%S}"
-            identity.rename(connection, schema, moved)
-            return moved
 
     def open_journal(self, index: int) -> PostgresJournal:
         """The journal of a store, for reading beside the commits of all gateways."""
-        return PostgresJournal(self._addresses[index].uri, self._schema(index))
+        return PostgresJournal(self._addresses[index].uri, self._places.schema(index))
 
     def _clock_offset_ms(self) -> int:
         return self.clock.offset_ms if isinstance(self.clock, MovableClock) else 0
-
-    def _schema(self, index: int) -> str:
-        return store_schema_of(self._settings.name, index)
 
     def _listen(self) -> None:
         """One connection for each database hears of all that is in it."""
         channels: dict[DatabaseAddress, dict[str, Heard]] = {self._addresses[0]: {}}
         channels[self._addresses[0]][self._catalog.channel] = self._catalog.heard
         for index, address in enumerate(self._addresses):
-            channels.setdefault(address, {})[self._schema(index)] = partial(self._heard, index)
+            channels.setdefault(address, {})[self._places.schema(index)] = partial(self._heard, index)
         for address, heard in channels.items():
             listening = Listening(address, heard, asyncio.get_running_loop().call_soon_threadsafe)
             self._opened.callback(listening.close)

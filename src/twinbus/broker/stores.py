@@ -22,6 +22,7 @@ from twinbus.sql.group import GroupCommit, Hold
 from twinbus.store.answering import GROWING, full
 from twinbus.store.catalog import CatalogFile, EntityRow
 from twinbus.store.commands import Acquire, Command, Hints, Publish, Record, Send, Sweep
+from twinbus.store.identity import OlderStoreError
 from twinbus.store.quarantine import Held
 from twinbus.store.room import NoRoomError
 from twinbus.store.sums import Sums
@@ -181,7 +182,7 @@ class StoreShell:
                 await self._open()
             except BusError as error:
                 if error.fault is not Fault.STORE_UNAVAILABLE:
-                    raise
+                    raise BusError(error.fault, f"Messaging store {self.number}: {error.text}") from error
                 self._log_unopened(error)
 
     async def bring_up(self) -> None:
@@ -333,7 +334,8 @@ class StoreShell:
     def _look_for_failure(self) -> None:
         failure = self._store.failure if self._store is not None else None
         if failure is not None and self._is_up:
-            self._lose(StoreState.FAILED, failure.text)
+            is_older = isinstance(failure, OlderStoreError)
+            self._lose(StoreState.SET_ASIDE if is_older else StoreState.FAILED, failure.text)
 
     def _tick(self) -> None:
         self._timer = self._loop.call_later(SWEEP_INTERVAL_S, self._tick)

@@ -14,6 +14,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+from twinbus.broker.datadir import LOCK, check_finished
 from twinbus.broker.settings import SettingsError
 from twinbus.entities.making import places_of
 from twinbus.store.catalog import NEXT_ID_KEY
@@ -133,7 +134,8 @@ def files_in(directory: Path) -> Files:
 @contextmanager
 def unused(directory: Path) -> Iterator[None]:
     """Nobody else uses the directory, and nobody begins to; nothing is written for that."""
-    path = directory / "lock"
+    check_finished(directory)
+    path = directory / LOCK
     if not path.exists():
         yield
         return
