@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
-import psycopg
 import pytest
 
 from support.postgres import PostgresServer
@@ -202,14 +200,10 @@ class PostgresFactory:
         )
 
     def _execute(self, statement: str, *values: Any) -> list[Any]:
-        cursor = _connection(self.server.connection_url, self.schema).execute(statement, values)
+        # Its durability is not what any test here shows: the stores have connections of their own.
+        options = f"-csearch_path={self.schema} -csynchronous_commit=off"
+        cursor = self.server.kept_connection(options).execute(statement, values)
         return cursor.fetchall() if cursor.description is not None else []
-
-
-@functools.cache
-def _connection(url: str, schema: str) -> psycopg.Connection:
-    """One for all tests of a run, because thousands of stores are opened in some of them."""
-    return psycopg.connect(url, autocommit=True, options=f"-csearch_path={schema} -csynchronous_commit=off")
 
 
 _TABLES = (

@@ -7,6 +7,7 @@ import pytest
 from twinbus.model.errors import BusError, Fault
 from twinbus.model.message import Outcome
 from twinbus.store.commands import Configure, Create, Drop, QueueSettings
+from twinbus.store.quarantine import SetAside
 
 
 def ids(messages):
@@ -69,6 +70,39 @@ def test_locks_of_a_dropped_entity_are_lost(bus):
     bus.pass_ms(60_000)
     bus.crash()
     bus.sweep()
+
+
+def test_an_entity_that_is_served_is_not_dropped_as_one_that_is_set_aside(bus):
+    bus.send("a", "b")
+    bus.receive(limit=1)
+    with pytest.raises(BusError) as refused:
+        bus.do(Drop(queue=4, only_aside=True))
+    assert refused.value.fault is Fault.NOT_ALLOWED
+    assert ids(bus.receive()) == ["b"]
+    bus.do(SetAside(queue=0, entities=[1]))
+    bus.do(Drop(queue=4, only_aside=True))
+    with pytest.raises(BusError):
+        bus.send("late")
+
+
+def test_what_was_deferred_is_active_in_an_entity_whose_messages_go_elsewhere(bus):
+    bus.send("first", "second", "third", "dead", ttl_ms=1_000)
+    first, second, third, dead = bus.receive()
+    bus.settle(Outcome.DEFER, first, third)
+    bus.settle(Outcome.DEAD_LETTER, dead)
+    bus.settle(Outcome.DEFER, *bus.receive(queue=5), queue=5)
+    bus.complete(second)
+    bus.do(SetAside(queue=0, entities=[1]))
+    bus.pass_ms(2_000)
+    bus.do(SetAside(queue=0, entities=[1], aside=False, undefer=True))
+    bus.sweep()  # A deferred message does not expire, and is not made to by this.
+    assert (bus.count().active, bus.count().deferred, bus.count().dead_letter) == (2, 0, 1)
+    assert [(message.sequence_number, message.message_id) for message in bus.receive()] == [(1, "first"), (3, "third")]
+    assert ids(bus.receive(queue=5)) == ["dead"]
+    bus.crash()
+    bus.pass_ms(60_000)
+    assert bus.verify() == []
+    assert ids(bus.receive()) == ["first", "third"]
 
 
 @pytest.mark.parametrize("end", ["restart", "crash"])

@@ -222,6 +222,24 @@ def test_each_gateway_writes_a_journal_without_gaps(one, other):
     assert [row.id for row in one.store.journal_after(0, 100)] == [3, 4]
 
 
+def test_a_clock_that_was_set_back_makes_no_gap_in_any_journal(one, other):
+    day = 24 * 3600 * 1000
+    one.send("old")
+    other.send("old")
+    one.now += 6 * day
+    one.send("young")
+    one.now -= 5 * day
+    one.send("old again")
+    one.now += 7 * day + day // 2
+    one.send("now")
+    one.sweep()
+    assert [row.id for row in one.store.journal_after(0, 100)] == [2, 3, 4]
+    assert [row.id for row in other.store.journal_after(0, 100)] == [1]  # Its newest, which gives the next number.
+    one.now += 6 * day
+    one.sweep()
+    assert [row.id for row in one.store.journal_after(0, 100)] == [4]
+
+
 # Concurrency: each gateway on a thread of its own.
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-import os
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,8 +13,8 @@ import apsw
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage, ServiceBusSubQueue
 
-from support.broker import BrokerProcess
-from support.forking import run_twinbus
+from support.broker import BrokerProcess, wait_for
+from support.prompt import Prompt
 
 CONFIG = """
 [[queues]]
@@ -31,6 +31,10 @@ Name = "news"
 Name = "all"
 [[queues]]
 Name = "target"
+[[queues]]
+Name = "other-talks"
+RequiresSession = true
+EnablePartitioning = true
 """
 FORGOTTEN = ("plain", "spread", "talks", "news", "news/Subscriptions/all")
 
@@ -45,11 +49,18 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
             with client.get_queue_receiver("plain") as receiver:
                 (dead,) = receiver.receive_messages(1, max_wait_time=10)
                 receiver.dead_letter_message(dead, reason="tried")
+                (later,) = receiver.receive_messages(1, max_wait_time=10)
+                receiver.defer_message(later)
             with client.get_queue_sender("spread") as sender:
                 for n in range(20):
                     sender.send_messages(ServiceBusMessage("x", message_id=f"spread-{n}"))
             with client.get_queue_sender("talks") as sender:
-                sender.send_messages(ServiceBusMessage("x", message_id="talk", session_id="a"))
+                for n in range(6):
+                    sender.send_messages(ServiceBusMessage("x", message_id=f"talk-{n}", session_id="ab"[n % 2]))
+            with client.get_queue_receiver("talks", session_id="a") as receiver:
+                dead, deferred = receiver.receive_messages(2, max_wait_time=10)
+                receiver.dead_letter_message(dead)
+                receiver.defer_message(deferred)
             with client.get_topic_sender("news") as sender:
                 sender.send_messages(ServiceBusMessage("x", message_id="news-0"))
         assert broker.stop() == 0
@@ -69,13 +80,11 @@ def broker(prepared: Path, tmp_path: Path) -> Iterator[BrokerProcess]:
 
 
 def at_prompt(broker: BrokerProcess, *words: str, code: int = 0) -> str:
-    environment = {**os.environ, "TWINBUS_CONNECTION_STRING": broker.connection_string()}
-    done = run_twinbus([*words, "--http-port", str(broker.http_port)], environment, timeout_s=60)
-    assert done.returncode == code, done.stdout + done.stderr
+    done = Prompt(broker)(*words, code=code)
     return done.stdout + done.stderr
 
 
-def received(broker: BrokerProcess, name: str, count: int, **options: object) -> list[str]:
+def received(broker: BrokerProcess, name: str, count: int, ordered: bool = False, **options: object) -> list[str]:
     with ServiceBusClient.from_connection_string(broker.connection_string()) as client:
         topic, _, subscription = name.partition("/Subscriptions/")
         receiver = (
@@ -91,7 +100,7 @@ def received(broker: BrokerProcess, name: str, count: int, **options: object) ->
                 for message in messages:
                     receiver.complete_message(message)
                 found += [str(message.message_id) for message in messages]
-    return sorted(found)
+    return found if ordered else sorted(found)
 
 
 def test_all_of_them_are_listed_and_come_back_as_they_were(broker: BrokerProcess) -> None:
@@ -103,10 +112,11 @@ def test_all_of_them_are_listed_and_come_back_as_they_were(broker: BrokerProcess
     for name in FORGOTTEN:
         at_prompt(broker, "store", "adopt", name)
     assert "Nothing is set aside" in at_prompt(broker, "store", "orphans")
-    assert received(broker, "plain", 4) == [f"plain-{n}" for n in range(1, 5)]
+    assert received(broker, "plain", 3) == [f"plain-{n}" for n in range(2, 5)]
     assert received(broker, "plain", 1, sub_queue=ServiceBusSubQueue.DEAD_LETTER) == ["plain-0"]
     assert received(broker, "spread", 20) == sorted(f"spread-{n}" for n in range(20))
-    assert received(broker, "talks", 1, session_id="a") == ["talk"]
+    assert received(broker, "talks", 1, session_id="a") == ["talk-4"]
+    assert received(broker, "talks", 3, session_id="b") == ["talk-1", "talk-3", "talk-5"]
     assert received(broker, "news/Subscriptions/all", 1) == ["news-0"]
     broker.restart()
     assert "Nothing is set aside" in at_prompt(broker, "store", "orphans")
@@ -124,9 +134,26 @@ def test_messages_are_moved_saved_and_given_up(broker: BrokerProcess, tmp_path: 
     assert received(broker, "target", 5) == [f"plain-{n}" for n in range(5)]
     at_prompt(broker, "store", "adopt", "news/Subscriptions/all", "--as", "all-news")
     assert received(broker, "all-news", 1) == ["news-0"]
-    assert "sessions" in at_prompt(broker, "store", "move", "talks", "target", code=1)
     at_prompt(broker, "store", "drop", "talks", "--yes")
     at_prompt(broker, "store", "drop", "talks", "--yes", code=1)
+    assert "talks" not in at_prompt(broker, "store", "orphans")
+
+
+def test_sessions_are_moved_where_there_are_sessions(broker: BrokerProcess) -> None:
+    assert "belong to sessions" in at_prompt(broker, "store", "move", "talks", "target", code=1)
+    assert "with a SessionId only" in at_prompt(broker, "store", "move", "plain", "other-talks", code=1)
+    assert "talks" in at_prompt(broker, "store", "orphans")
+    shown = at_prompt(broker, "store", "move", "talks", "other-talks")
+    assert "6 messages" in shown
+    (name,) = re.findall(r"set-aside/talks-\d+", shown)
+    # In the order of each session; what was deferred is a message like any other, what was dead comes when it comes.
+    assert received(broker, "other-talks", 3, session_id="b", ordered=True) == ["talk-1", "talk-3", "talk-5"]
+    of_a = received(broker, "other-talks", 3, session_id="a", ordered=True)
+    assert sorted(of_a) == ["talk-0", "talk-2", "talk-4"]
+    assert of_a.index("talk-2") < of_a.index("talk-4")
+    wait_for(lambda: broker.count(name) == 0, "an empty queue")
+    broker.delete_queue(name)
+    broker.restart()
     assert "talks" not in at_prompt(broker, "store", "orphans")
 
 
@@ -134,4 +161,4 @@ def test_a_name_that_is_taken_again_needs_another(broker: BrokerProcess) -> None
     broker.create_queue("plain")
     assert "another name" in at_prompt(broker, "store", "adopt", "plain", code=1)
     at_prompt(broker, "store", "adopt", "plain", "--as", "old-plain")
-    assert received(broker, "old-plain", 4) == [f"plain-{n}" for n in range(1, 5)]
+    assert received(broker, "old-plain", 3) == [f"plain-{n}" for n in range(2, 5)]

@@ -146,7 +146,7 @@ class Messages:
                 raise _too_large(limits.MESSAGE_BYTES_MAX)
             unit += wire_message.read(payload, 0, ttl_ceiling_ms=entity.ttl_ceiling_ms, new_id=self._new_id)
         entity.check_messages(unit)
-        await entity.send_unit(unit, asked.origin)
+        await entity.take(unit, asked.origin)
         self._counters["messages_accepted"] += len(unit)
         content_type = request.headers.get("Content-Type")
         return web.Response(status=201, headers={"Content-Type": content_type} if content_type else None)

@@ -36,7 +36,7 @@ class OrphanRoutes:
         asked.only()
         quarantine = self._namespace.quarantine
         return {
-            "orphans": [await self._document(orphan) for orphan in quarantine.orphans()],
+            "orphans": [await self._document(orphan) for orphan in await quarantine.look_again()],
             "unreadable": [
                 {
                     "name": each.row.name,
@@ -50,8 +50,8 @@ class OrphanRoutes:
             ],
         }
 
-    def _orphan(self, asked: Asked) -> Orphan:
-        return self._namespace.quarantine.orphan(int(asked.open[0]))
+    async def _orphan(self, asked: Asked) -> Orphan:
+        return await self._namespace.quarantine.orphan(int(asked.open[0]))
 
     async def _document(self, orphan: Orphan) -> Document:
         remembered = {each.entity: each for each in await self._namespace.quarantine.remembered(orphan)}
@@ -74,7 +74,7 @@ class OrphanRoutes:
     async def _messages(self, asked: Asked) -> Document:
         """A page of what it holds, each message as it would leave: AMQP sections, in base64."""
         asked.only("part", "sub_queue", "from", "top")
-        orphan = self._orphan(asked)
+        orphan = await self._orphan(asked)
         part = asked.number("part", orphan.entity, NUMBER_MAX)
         sub_queue = SUB_QUEUES[asked.one_of("sub_queue", tuple(SUB_QUEUES))]
         start, top = asked.number("from", 0, NUMBER_MAX), asked.number("top", PAGE, PAGE_MAX)
@@ -99,13 +99,13 @@ class OrphanRoutes:
         }
 
     async def _adopt(self, asked: Asked) -> Document:
-        orphan, body = self._orphan(asked), asked.body
+        orphan, body = await self._orphan(asked), asked.body
         name, forward_to = _word(body, "as"), _word(body, "forward_to")
         nothing_else(body)
         return {"name": await self._namespace.quarantine.adopt(orphan, name, forward_to)}
 
     async def _drop(self, asked: Asked) -> Document:
-        orphan = self._orphan(asked)
+        orphan = await self._orphan(asked)
         confirmed = _word(asked.body, "confirm") or ""
         nothing_else(asked.body)
         messages = (await self._document(orphan))["messages"]

@@ -105,7 +105,8 @@ async def move(
 ) -> None:
     """Have the messages and dead letters of what is set aside forwarded to another entity.
 
-    It becomes a queue that forwards; when it is empty, it can be deleted. Deferred messages stay in it.
+    It becomes a queue that forwards; when it is empty, it can be deleted. Deferred messages go as ordinary ones, those
+    that are scheduled when their time comes; what its transfer dead-letter queue has, and the state of sessions, stay.
     """
     from twinbus.client import upkeep
 
@@ -113,11 +114,14 @@ async def move(
         chosen = _chosen(await upkeep.orphans(administration), orphan)
         name = f"set-aside/{(chosen['name'] or 'entity').replace('/', '.')}-{chosen['number']}"
         made = await upkeep.adopt(administration, chosen["number"], name=name, forward_to=target)
+    left = sum(part.get("transfer_dead_letter", 0) for part in chosen["parts"])
     output = Output(json)
     if json:
-        output.record({"name": made, "forwards_to": target})
-    else:
-        output.line(f"'{clean(made)}' forwards {chosen['messages']:,} messages to '{clean(target)}'.")
+        output.record({"name": made, "forwards_to": target, "messages": chosen["messages"] - left, "left": left})
+        return
+    output.line(f"'{clean(made)}' forwards {chosen['messages'] - left:,} messages to '{clean(target)}'.")
+    if left:
+        output.line(f"{left:,} that could not be forwarded before stay in its transfer dead-letter queue.")
 
 
 @command

@@ -17,7 +17,7 @@ from twinbus.model import limits
 from twinbus.model.address import SubQueue
 from twinbus.model.entity import EntityStatus
 from twinbus.model.errors import BusError, Fault
-from twinbus.model.message import Counts, Incoming, Origin
+from twinbus.model.message import PING_NUMBER, Counts, Incoming, Origin
 from twinbus.model.partition import fragment_of
 from twinbus.store.commands import Count, Ping, Publish, Send, Transfer
 
@@ -183,27 +183,45 @@ class Entity(ABC, Generic[D]):
         """Store one unit and wait; returns its sequence numbers."""
         raise BusError(Fault.NOT_ALLOWED, f"Nobody can send to '{self.path}'.")
 
-    def ping(self, message: Incoming, origin: Origin, done: Sent) -> None:
-        """Show that a message could be stored, without storing any; `done` is told as of one unit that was sent.
+    async def take(self, messages: list[Incoming], origin: Origin, *, later: bool = False) -> list[int]:
+        """Store one unit, perhaps for `later`, and wait; returns its sequence numbers.
 
-        With a partition key it asks the fragment that the key leads to, else any that can be reached.
+        Pings among them are answered and not stored; they have a number that no message has.
         """
+        pings = [message for message in messages if message.is_ping]
+        if not pings:
+            return await (self.schedule if later else self.send_unit)(messages, origin)
+        for answer in await call_all(self._asking(message, origin) for message in pings):
+            if isinstance(answer, BusError):
+                raise answer
+        rest = [message for message in messages if not message.is_ping]
+        stored = iter(await (self.schedule if later else self.send_unit)(rest, origin) if rest else ())
+        return [PING_NUMBER if message.is_ping else next(stored) for message in messages]
+
+    def ping(self, pings: list[Incoming], origin: Origin, done: Sent) -> None:
+        """Show that messages could be stored, without storing any; `done` is told as of one unit that was sent."""
+        left, failed = len(pings), list[BusError]()
+
+        def finished(command: Ping) -> None:
+            nonlocal left
+            left -= 1
+            if command.error is not None:
+                failed.append(command.error)
+            if not left:
+                done([failed[0] if failed else [PING_NUMBER] * len(pings)])
+
+        for message in pings:
+            store, command = self._asking(message, origin)
+            command.done = finished
+            store.submit(command)
+
+    def _asking(self, message: Incoming, origin: Origin) -> tuple[StorePort, Ping]:
+        """With a partition key a ping asks the fragment that the key leads to, else any that can be reached."""
         fragment = next((each for each in self.fragments if each.store.is_available), self.fragments[0])
         if self.is_partitioned and message.partition_key is not None:
             fragment = self.fragments[fragment_of(message.partition_key)]
-
-        def finished(command: Ping) -> None:
-            done([[0] if command.error is None else command.error])
-
-        fragment.store.submit(
-            Ping(
-                queue=fragment.number(SubQueue.MAIN),
-                origin=origin,
-                message_id=message.message_id,
-                size=len(message.record),
-                done=finished,
-            )
-        )
+        number, size = fragment.number(SubQueue.MAIN), len(message.record)
+        return fragment.store, Ping(queue=number, origin=origin, message_id=message.message_id, size=size)
 
     def fragment_for(self, message: Incoming, near: int, number: int) -> Fragment:
         """Where a message goes that comes from the store `near`; for the same message and number always the same."""

@@ -129,6 +129,7 @@ class Namespace(Guarded):
 
     def _adopt(self, entity: Queue | Topic | Subscription) -> None:
         self._by_id.update((fragment.entity, entity) for fragment in entity.fragments)
+        self.quarantine.forget(fragment.entity for fragment in entity.fragments)
         self._loads.add(entity.places)
         if isinstance(entity, Subscription):
             entity.topic.adopt(entity)
@@ -182,8 +183,8 @@ class Namespace(Guarded):
         if command.error is None and command.generation < self._catalog.generation:
             self._witness(index)
 
-    async def take_up(self, row: EntityRow, parts: Mapping[int, int]) -> None:
-        """Make an entity of what stores hold under these numbers."""
+    async def take_up(self, row: EntityRow, parts: Mapping[int, int], *, undefer: bool = False) -> None:
+        """Make an entity of what stores hold under these numbers; with `undefer`, deferred messages become active."""
         if self.find(row.name) is not None or row.name.lower() in self._reserved:
             raise BusError(
                 Fault.ENTITY_EXISTS,
@@ -201,7 +202,7 @@ class Namespace(Guarded):
             await self._catalog.take_up(row)
             self._forget_unreadable(row.name)
             answers = await call_all(
-                (self.stores[index], SetAside(queue=0, entities=[number], aside=False))
+                (self.stores[index], SetAside(queue=0, entities=[number], aside=False, undefer=undefer))
                 for number, index in parts.items()
             )
             self._adopt(entity)

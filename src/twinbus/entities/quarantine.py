@@ -13,7 +13,10 @@ from dataclasses import replace
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
+from twinbus.entities.entity import AnyEntity
 from twinbus.entities.fragments import call_all
+from twinbus.entities.queue import Queue
+from twinbus.entities.topic import Topic
 from twinbus.model.entity import QueueDescription, from_document, to_document
 from twinbus.model.errors import BusError, Fault
 from twinbus.model.logged import EventLog
@@ -137,20 +140,38 @@ class Quarantine:
             known.parts[number] = index
         return sorted(found.values(), key=lambda orphan: (orphan.path, orphan.entity))
 
-    def orphan(self, entity: int) -> Orphan:
+    async def look_again(self, entity: int | None = None) -> list[Orphan]:
+        """What is set aside now, all or one: another gateway may have taken some of it up, or dropped it."""
+
+        def chosen() -> list[Orphan]:
+            return [orphan for orphan in self.orphans() if entity in (None, orphan.entity)]
+
+        await self._namespace.look_again()
+        for orphan in chosen():
+            await self.remembered(orphan)
+        return chosen()
+
+    async def orphan(self, entity: int) -> Orphan:
         """The one of that number."""
-        for orphan in self.orphans():
-            if orphan.entity == entity:
-                return orphan
+        for orphan in await self.look_again(entity):
+            return orphan
         raise BusError(Fault.ENTITY_NOT_FOUND, f"No entity with the number {entity} is set aside.")
 
     async def remembered(self, orphan: Orphan) -> list[Remembered]:
-        """What its stores know of it, fragment by fragment; those in reach."""
+        """What its stores know of it, fragment by fragment; those in reach. What they do not hold is forgotten."""
         stores = self._namespace.stores
         answers = await call_all(
             (stores[index], Remember(queue=0, entities=[number])) for number, index in orphan.parts.items()
         )
+        for answer in answers:
+            if isinstance(answer, Remember) and not answer.result:
+                self.forget(answer.entities)
         return [each for answer in answers if isinstance(answer, Remember) for each in answer.result]
+
+    def forget(self, numbers: Iterable[int]) -> None:
+        """These are set aside no longer."""
+        for number in numbers:
+            self._aside.pop(number, None)
 
     async def look(self, orphan: Orphan, number: int, sub_queue: int, start: int, limit: int) -> list[Delivered]:
         """Messages of one fragment's queue or sub-queue, from a sequence number on, whatever their state."""
@@ -165,11 +186,11 @@ class Quarantine:
     async def adopt(self, orphan: Orphan, name: str | None = None, forward_to: str | None = None) -> str:
         """Make it an entity of the namespace again, with all that it holds; under another name it is a queue.
 
-        With `forward_to`, its messages and dead letters then move to that entity by themselves.
+        With `forward_to`, its messages and dead letters then move to that entity by themselves, deferred ones too.
         """
-        if forward_to is not None:
-            self._namespace.entity(forward_to)
         remembered = await self.remembered(orphan)
+        if forward_to is not None:
+            forward_to = _fitting(orphan, remembered, self._namespace.entity(forward_to))
         row = _row(orphan, remembered, name, forward_to)
         missing = _missing(row, orphan)
         if missing:
@@ -178,9 +199,7 @@ class Quarantine:
                 f"{orphan.title} has parts that are not here: numbers {missing}. Bring their stores up first.",
                 definite=True,
             )
-        await self._namespace.take_up(row, orphan.parts)
-        for number in orphan.parts:
-            self._aside.pop(number, None)
+        await self._namespace.take_up(row, orphan.parts, undefer=forward_to is not None)
         _log.warning("entity.adopted", "'{entity}' is an entity of the namespace again", entity=row.name)
         return row.name
 
@@ -193,11 +212,13 @@ class Quarantine:
                 f" '{orphan.path or orphan.entity}'.",
             )
         stores = self._namespace.stores
-        answers = await call_all((stores[index], Drop(queue=number * 4)) for number, index in orphan.parts.items())
+        answers = await call_all(
+            (stores[index], Drop(queue=number * 4, only_aside=True)) for number, index in orphan.parts.items()
+        )
         for answer, number in zip(answers, list(orphan.parts), strict=True):
-            if isinstance(answer, BusError) and answer.fault is not Fault.ENTITY_DELETED:
+            if isinstance(answer, BusError) and answer.fault not in (Fault.ENTITY_DELETED, Fault.ENTITY_NOT_FOUND):
                 raise answer
-            self._aside.pop(number, None)
+            self.forget([number])
         _log.warning("entity.given_up", "'{entity}', which was set aside, was dropped by order", entity=orphan.path)
 
 
@@ -216,15 +237,36 @@ def _row(orphan: Orphan, remembered: Sequence[Remembered], name: str | None, for
         )
     description = _as_queue(known, name or known.path, len(places) > 1)
     if forward_to is not None:
-        if description.requires_session:
-            raise BusError(
-                Fault.NOT_ALLOWED, f"{orphan.title} has sessions, which cannot be forwarded: take it up instead."
-            )
-        description = replace(description, forward_to=forward_to, forward_dead_letters_to=forward_to)
+        # On their way messages of sessions are forwarded in the order of their numbers, which is each session's, too.
+        description = replace(
+            description, requires_session=False, forward_to=forward_to, forward_dead_letters_to=forward_to
+        )
     document = to_document(description)
     if len(places) > 1:
         document["fragments"] = places
     return EntityRow(orphan.entity, description.name, "queue", places[0], json.dumps(document))
+
+
+def _fitting(orphan: Orphan, remembered: Sequence[Remembered], target: AnyEntity) -> str:
+    """The path of an entity to which messages are to move; refused if it is none for them."""
+    if not isinstance(target, Queue | Topic):
+        raise BusError(
+            Fault.ARGUMENT, f"'{target.path}' is a subscription: messages can be moved to a queue or a topic."
+        )
+    has_sessions = any(each.settings.requires_session for each in remembered)
+    if isinstance(target, Queue) and has_sessions and not target.requires_session:
+        raise BusError(
+            Fault.NOT_ALLOWED,
+            f"The messages of {orphan.title} belong to sessions, and '{target.path}' has none: several receivers could"
+            " work on one session at a time. Move them to a queue that requires sessions, to a topic, or take it up.",
+        )
+    if isinstance(target, Queue) and target.requires_session and not has_sessions:
+        raise BusError(
+            Fault.NOT_ALLOWED,
+            f"'{target.path}' takes messages with a SessionId only, and {orphan.title} has no sessions. Move them to a"
+            " queue without sessions, or take it up.",
+        )
+    return target.path
 
 
 def _as_queue(known: Remembered, name: str, partitioned: bool) -> QueueDescription:

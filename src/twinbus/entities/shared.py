@@ -199,9 +199,9 @@ class SharedNamespace(Namespace):
         mine = [each for each in held if each.is_aside or each.entity in deleted or self.is_placed(each.entity, index)]
         super().store_returned(index, mine)
 
-    async def take_up(self, row: EntityRow, parts: Mapping[int, int]) -> None:
+    async def take_up(self, row: EntityRow, parts: Mapping[int, int], *, undefer: bool = False) -> None:
         """Make an entity of what stores hold, on all gateways."""
-        await super().take_up(row, parts)
+        await super().take_up(row, parts, undefer=undefer)
         await self._catalog.spread()
 
     async def delete_idle(self) -> None:

@@ -35,6 +35,10 @@ class Outcome(Enum):
     TRANSFER_DEAD_LETTER = "transfer-dead-letter"  # It could not be forwarded; only the broker decides so.
 
 
+# The sequence number that a ping has for who scheduled it: it was never stored, and can be cancelled all the same.
+PING_NUMBER = (1 << 63) - 1
+
+
 class Incoming(NamedTuple):
     """A message that a sender wants stored."""
 

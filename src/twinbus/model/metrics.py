@@ -163,6 +163,7 @@ PAIR: tuple[Metric, ...] = (
         ledger_suppressed_total="Copies that the ledger kept from being handed out again.",
         ledger_handed_total="Copies that the ledger let pass.",
     ),
+    *_of("counter", "pair entity", pair_entity_pings_total="Pings of each entity that had failed over."),
     *_of("histogram", "pair", pair_ping_seconds="How long pings took, whether they succeeded or not."),
     *_of(
         "gauge",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -11,15 +12,16 @@ import pytest
 
 from twinbus.entities.namespace import Namespace
 from twinbus.entities.shared import CatalogChanges, SharedNamespace
-from twinbus.model.entity import EntityStatus, QueueDescription
+from twinbus.model.entity import EntityStatus, QueueDescription, to_document
 from twinbus.model.errors import BusError, Fault
+from twinbus.model.message import Counts
 from twinbus.model.policies import CameFrom, DeclaredPolicy, at_start, origin_of
 from twinbus.model.security import AuthorizationRule, Rights
 from twinbus.model.topic import SubscriptionDescription, TopicDescription
 from twinbus.rules.description import RuleDescription, SqlFilter
 from twinbus.store.catalog import EntityRow
-from twinbus.store.commands import Create, Drop
-from twinbus.store.quarantine import Held, SetAside
+from twinbus.store.commands import Create, Drop, QueueSettings
+from twinbus.store.quarantine import Held, Remember, Remembered, SetAside
 from twinbus.wire import view
 
 READER = AuthorizationRule("reader", "a", "b", Rights.LISTEN)
@@ -269,3 +271,26 @@ async def test_a_store_that_returns_is_not_asked_to_set_aside_what_others_may_be
     assert stores[0].all(SetAside) == []
     here.sort_out(0, [Held(99)])
     assert [command.entities for command in stores[0].all(SetAside)] == [[99]]
+
+
+async def test_what_another_gateway_took_up_is_set_aside_nowhere(
+    here: SharedNamespace, there: SharedNamespace, stores: list[Any]
+) -> None:
+    document = json.dumps(to_document(QueueDescription(name="orders")))
+    stores[0].answers[Remember] = [Remembered(99, "orders", "queue", 0, document, QueueSettings(), Counts())]
+    for namespace in (here, there):
+        namespace.sort_out(0, [Held(99, True, path="orders", kind="queue")])
+    late = await there.quarantine.orphan(99)
+    await here.quarantine.adopt(await here.quarantine.orphan(99))
+    with pytest.raises(BusError) as error:
+        await there.quarantine.orphan(99)
+    assert error.value.fault is Fault.ENTITY_NOT_FOUND
+    # Even who asked a moment too early leaves the last word to the store, which knows that it is served.
+    await there.quarantine.drop(late, "orders")
+    assert [drop.only_aside for drop in stores[0].all(Drop)] == [True]
+
+
+async def test_what_another_gateway_dropped_is_listed_no_more(here: SharedNamespace, stores: list[Any]) -> None:
+    here.sort_out(0, [Held(99, True, path="orders", kind="queue")])
+    stores[0].answers[Remember] = []
+    assert await here.quarantine.look_again() == []
