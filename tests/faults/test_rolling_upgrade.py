@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
+import socket
 import time
 from pathlib import Path
 from random import Random
 
 import psycopg
 import pytest
+from psycopg import sql
 
 from faults.load import Load, contradictions
 from faults.remains import look_at_all
@@ -106,6 +109,44 @@ async def test_nothing_is_lost_while_gateways_are_replaced(postgres: PostgresSer
         assert contradictions(load) == []
         assert both.stop() == 0
     assert "Traceback" not in both.log, both.log[-8000:]
+
+
+async def test_a_gateway_that_stops_answers_what_it_has_taken(postgres: PostgresServer, tmp_path: Path) -> None:
+    """Told goodbye instead, a sender would go on at another gateway, where its next message could be stored before."""
+    url = new_database(postgres)
+    broker = BrokerProcess(tmp_path, config=CONFIG, options=("--store", url), log_level="warning")
+    with broker, psycopg.connect(url) as other:
+        async with connect(broker.connection_string()) as connection:
+            sender = await connection.sender("plain")
+            await sender.send([outgoing.build(b"x", message_id="before")])
+            schemas = other.execute("SELECT schemaname FROM pg_tables WHERE tablename = 'message'").fetchall()
+            for (schema,) in schemas:
+                other.execute(sql.SQL("LOCK TABLE {}.message IN EXCLUSIVE MODE").format(sql.Identifier(schema)))
+            sending = asyncio.create_task(sender.send([outgoing.build(b"x", message_id="under way")]))
+            while not is_waited_for(url):
+                await asyncio.sleep(0.01)
+            assert broker.process is not None
+            broker.process.send_signal(signal.SIGTERM)
+            while is_taking_connections(broker):
+                await asyncio.sleep(0.01)
+            assert not sending.done()
+            other.rollback()
+            await sending
+        assert broker.process.wait(30) == 0
+
+
+def is_waited_for(url: str) -> bool:
+    """Whether a statement waits for a table that another one holds."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        return bool(connection.execute("SELECT 1 FROM pg_locks WHERE NOT granted LIMIT 1").fetchall())
+
+
+def is_taking_connections(broker: BrokerProcess) -> bool:
+    try:
+        socket.create_connection((broker.host, broker.amqp_port), timeout=5).close()
+    except ConnectionRefusedError:
+        return False
+    return True
 
 
 @pytest.mark.parametrize("release", list(releases()), ids=lambda release: release.name)

@@ -173,6 +173,11 @@ class ClientConnection(asyncio.Protocol):
         else:
             transport.close()
 
+    @property
+    def owes_answers(self) -> bool:
+        """Whether something was taken whose outcome the client has not been told."""
+        return any(node.owes_answers for node in self.nodes.values())
+
     def close(self, error: Error | None) -> None:
         """Say goodbye: links first, so that each client learns why, then the connection."""
         for link, node in list(self.nodes.items()):

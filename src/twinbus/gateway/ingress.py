@@ -46,10 +46,18 @@ class Ingress(Node):
         self._context = connection.context
         self._suffering = connection.context.namespace.suffering
         self._bytes_max = entity.message_bytes_max
+        self._under_way = 0  # Deliveries that a store has and that have no outcome yet.
         entity.links += 1
+
+    @property
+    def owes_answers(self) -> bool:
+        """Whether deliveries are on their way to disk."""
+        return self._under_way > 0
 
     def received(self, items: list[Delivery]) -> None:
         """Take the complete deliveries of one read."""
+        if self.connection.gateway.is_closing:
+            return  # They get no outcome, and certainly are not stored.
         entity = self.entity
         entity.accessed_at_ms = now_ms = self._context.clock.now_ms()
         refused = self._standing_refusal(now_ms)
@@ -74,12 +82,18 @@ class Ingress(Node):
             except BusError as error:
                 self.refuse(delivery_id, settled, error)
                 continue
-            if unit[0].is_ping and len(unit) == 1:
-                entity.ping(unit[0], self.origin, partial(self._stored, [None if settled else delivery_id]))
-                continue
+            if unit[0].is_ping or (len(unit) > 1 and any(message.is_ping for message in unit)):
+                pings = [message for message in unit if message.is_ping]
+                unit = [message for message in unit if not message.is_ping]
+                if not unit:
+                    self._under_way += 1
+                    entity.ping(pings, self.origin, partial(self._stored, [None if settled else delivery_id]))
+                    continue
+                entity.ping(pings, self.origin, _unheard)  # The messages that they came with get the answer.
             units.append(unit)
             ids.append(None if settled else delivery_id)
         if units:
+            self._under_way += len(ids)
             entity.send(units, self.origin, partial(self._stored, ids))
 
     def _standing_refusal(self, now_ms: int) -> BusError | None:
@@ -118,6 +132,7 @@ class Ingress(Node):
 
     def _stored(self, ids: list[int | None], results: list[SendResult], which: Sequence[int] | None = None, /) -> None:
         """The commit is on disk, or failed: tell the sender. Commits of other stores may follow."""
+        self._under_way -= len(results)
         if self._suffering.loses_answers:
             self.connection.abort()
             return
@@ -147,6 +162,10 @@ class Ingress(Node):
     def closed(self) -> None:
         """The link is gone; what was submitted is committed all the same."""
         self.entity.links -= 1
+
+
+def _unheard(results: list[SendResult], which: Sequence[int] | None = None, /) -> None:
+    """Nobody waits for this answer."""
 
 
 def _too_large(size: int, most: int) -> BusError:

@@ -18,7 +18,7 @@ from twinbus.gateway.requests import RequestNode
 from twinbus.model import limits
 from twinbus.model.address import SubQueue
 from twinbus.model.errors import BusError, Fault
-from twinbus.model.message import Delivered, Incoming, Origin, Outcome, ReceiveMode, Settlement
+from twinbus.model.message import PING_NUMBER, Delivered, Incoming, Origin, Outcome, ReceiveMode, Settlement
 from twinbus.model.security import Rights
 from twinbus.wire import conditions, delay, operations, rule_list
 from twinbus.wire import management as wire
@@ -136,12 +136,14 @@ class ManagementNode(RequestNode):
         if any(message.due_at_ms is None for message in unit):
             raise BusError(Fault.ARGUMENT, "A scheduled message needs x-opt-scheduled-enqueue-time.")
         self.entity.check_messages(unit)
-        numbers = await self.entity.schedule(unit, self.origin)
+        numbers = await self.entity.take(unit, self.origin, later=True)
         self.connection.context.counters["messages_accepted"] += len(unit)
         return operations.sequence_numbers(numbers)
 
     async def cancel_scheduled(self, asked: operations.CancelScheduled) -> Body:
-        await self.mailbox.cancel_scheduled(asked.sequence_numbers, self.origin)
+        numbers = [number for number in asked.sequence_numbers if number != PING_NUMBER]
+        if numbers:
+            await self.mailbox.cancel_scheduled(numbers, self.origin)
         return {}
 
     async def renew_session(self, asked: operations.RenewSessionLock) -> Body:

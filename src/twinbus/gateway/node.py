@@ -22,6 +22,11 @@ class Node:
         """How many frames it may be about to send: they are being fetched for it."""
         return 0
 
+    @property
+    def owes_answers(self) -> bool:
+        """Whether something was taken whose outcome the client has not been told."""
+        return False
+
     def received(self, items: list[Delivery]) -> None:
         """Whole deliveries arrived."""
 

@@ -27,9 +27,10 @@ from twinbus.gateway.ingress import Ingress
 from twinbus.model import limits
 from twinbus.model.clock import Clock
 from twinbus.model.errors import BusError, Fault
-from twinbus.wire.address import http_port_key
+from twinbus.wire.address import NAMESPACE_ID_KEY, NAMESPACE_KEY, http_port_key
 
 TICK_S = 1.0
+ANSWERS_S = 2.0  # At a stop: for commits that are under way.
 MECHANISMS = ("MSSBCBS", "ANONYMOUS", "EXTERNAL", "PLAIN")
 
 
@@ -51,7 +52,7 @@ class Gateway:
         self.connections: set[ClientConnection] = set()
         self._servers: list[asyncio.Server] = []
         self._ticker: asyncio.TimerHandle | None = None
-        self._is_closing = False
+        self.is_closing = False
         self._dirty: set[ClientConnection] = set()
         for namespace in hosting.namespaces:
             namespace.on_deleted.append(self._entity_deleted)
@@ -62,6 +63,11 @@ class Gateway:
     def announce(self, scheme: str, port: int) -> None:
         """Tell whoever connects from now on where HTTP is served, so that one address leads to the other."""
         self._told[http_port_key(scheme)] = UInt(port)
+
+    def announce_namespace(self, name: str, namespace_id: str) -> None:
+        """Say to clients that connect from now on whom they have reached: a paired client must know, with any key."""
+        self._told[NAMESPACE_KEY] = name
+        self._told[NAMESPACE_ID_KEY] = namespace_id
 
     async def listen(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> int:
         """Open a port; returns the one that was bound."""
@@ -76,7 +82,7 @@ class Gateway:
     @property
     def accepts(self) -> bool:
         """Whether one more client may connect."""
-        return not self._is_closing and len(self.connections) < limits.CONNECTIONS_MAX
+        return not self.is_closing and len(self.connections) < limits.CONNECTIONS_MAX
 
     def counters(self, namespace: Namespace) -> Counter[str]:
         """Where what happens to a namespace's messages is counted, by whatever door they come."""
@@ -85,7 +91,7 @@ class Gateway:
     def joined(self, connection: ClientConnection) -> None:
         """A client connected; beyond the limit, or after the end has begun, it is cut off."""
         self.connections.add(connection)
-        if self._is_closing or len(self.connections) > limits.CONNECTIONS_MAX:
+        if self.is_closing or len(self.connections) > limits.CONNECTIONS_MAX:
             connection.abort()
 
     def mark_dirty(self, connection: ClientConnection) -> None:
@@ -143,18 +149,28 @@ class Gateway:
     # The end
 
     async def close(self, grace_s: float = 1.0) -> None:
-        """Stop accepting, tell every client, and wait a little for their goodbyes."""
-        self._is_closing = True
+        """Stop accepting, tell every client, and wait a little for their goodbyes.
+
+        What was taken is answered first: a client that was told goodbye goes to another gateway at once, where its next
+        message could be stored before the one of which it knows nothing.
+        """
+        self.is_closing = True
         for server in self._servers:
             server.close()
         if self._ticker is not None:
             self._ticker.cancel()
+        await _until(lambda: not any(connection.owes_answers for connection in self.connections), ANSWERS_S)
         goodbye = Error(CONNECTION_FORCED, "The broker is shutting down.", None)
         for connection in list(self.connections):
             connection.close(goodbye)
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + grace_s
-        while self.connections and loop.time() < deadline:
-            await asyncio.sleep(0.02)
+        await _until(lambda: not self.connections, grace_s)
         for connection in list(self.connections):
             connection.abort()
+
+
+async def _until(condition: Callable[[], bool], patience_s: float) -> None:
+    """Wait until it is so, or for so long."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + patience_s
+    while not condition() and loop.time() < deadline:
+        await asyncio.sleep(0.02)

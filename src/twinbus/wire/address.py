@@ -17,6 +17,11 @@ _SCHEMES = frozenset({"amqp", "amqps", "sb", "http", "https"})
 _CBS = Address("", cbs=True)
 
 
+# The properties of a connection by which our broker says which namespace it serves, if it serves one only.
+NAMESPACE_KEY = Symbol("twinbus:namespace")
+NAMESPACE_ID_KEY = Symbol("twinbus:namespace-id")
+
+
 def http_port_key(scheme: str) -> Symbol:
     """The property of a connection by which our broker tells where it serves HTTP or HTTPS."""
     return Symbol(f"twinbus:{scheme}-port")

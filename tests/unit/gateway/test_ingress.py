@@ -59,7 +59,8 @@ class Sender:
             refusal=lambda error, path, doing: error,
         )
         self.counters = context.counters
-        connection: Any = SimpleNamespace(label="c", context=context, mark_dirty=lambda: None)
+        self.gateway = SimpleNamespace(is_closing=False)
+        connection: Any = SimpleNamespace(label="c", context=context, gateway=self.gateway, mark_dirty=lambda: None)
         fragments = fragments_of(1, [index % len(stores) for index in range(FRAGMENTS)], stores)
         queue = PartitionedQueue(1, QueueDescription(name="q", partitioned=True), fragments)
         self.ingress = Ingress(connection, link, queue, "q")
@@ -114,3 +115,19 @@ def test_a_key_whose_store_is_down_is_rejected_at_once(stores: list[SlowStore]) 
     ((ids, state),) = sender.outcomes
     assert (ids, isinstance(state, Rejected)) == ([0], True)
     assert len(stores[1].waiting) == 1
+
+
+def test_a_link_of_a_gateway_that_stops_answers_what_it_has_taken_and_takes_nothing_more() -> None:
+    stores = [SlowStore(), SlowStore()]
+    sender = Sender(stores)
+    assert not sender.ingress.owes_answers
+    sender.send(*(f"key-{number}" for number in range(10)))
+    sender.gateway.is_closing = True
+    stores[0].answer()
+    assert sender.ingress.owes_answers
+    stores[1].answer(BusError(Fault.SERVER_BUSY, "not now"))
+    assert not sender.ingress.owes_answers
+    outcomes = list(sender.outcomes)
+    sender.send("late")
+    assert [*stores[0].waiting, *stores[1].waiting] == []
+    assert (sender.outcomes, sender.ingress.owes_answers) == (outcomes, False)
