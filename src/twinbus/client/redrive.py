@@ -1,21 +1,21 @@
-"""Dead letters brought back to their queue: send, wait for the acknowledgement, then complete, lot by lot.
+"""Dead letters brought back to their queue, lot by lot, by the mover.
 
-Whoever is killed in between leaves a message in both places, never in none; its id tells the copies apart. Which
-queue, and what people see of it, is left to the caller.
+Which of them stay is decided here. Which queue, and what people see of it, is left to the caller.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from twinbus.client import messages
 from twinbus.client.endpoint import to_its_end
 from twinbus.client.errors import ClientError
 from twinbus.client.messages import Message
+from twinbus.client.mover import Ready, move
 from twinbus.client.receiver import ReceivedMessage
 from twinbus.model.message import Outcome
 
@@ -34,16 +34,16 @@ DUPLICATE = "would be taken for a duplicate"
 Leave = Callable[[Message], str | None]
 
 
-class Source(Protocol):
-    """Where dead letters come from."""
+class DeadLetters(Protocol):
+    """Where dead letters come from: a receiver of a dead-letter queue."""
 
     async def receive(self, max_count: int, timeout_s: float | None = None) -> list[ReceivedMessage]: ...
 
     async def settle(self, messages: Sequence[ReceivedMessage], outcome: Outcome = Outcome.COMPLETE) -> None: ...
 
 
-class Destination(Protocol):
-    """Where they go."""
+class Queue(Protocol):
+    """Where they go: a sender."""
 
     async def send(self, payloads: Sequence[bytes]) -> None: ...
 
@@ -92,8 +92,8 @@ class Redrive:
 
     def __init__(
         self,
-        open_source: Callable[[], Awaitable[Source]],
-        destination: Destination,
+        open_source: Callable[[], Awaitable[DeadLetters]],
+        destination: Queue,
         *,
         until: int,
         leave: Leave,
@@ -108,7 +108,7 @@ class Redrive:
         self._new_id = new_id
         self._progress = progress
         self._known: set[int] = set()
-        self._held: list[tuple[Source, list[ReceivedMessage]]] = []
+        self._held: list[tuple[DeadLetters, list[ReceivedMessage]]] = []
 
     async def run(self, limit: int | None = None) -> Redriven:
         """Moves all that is wanted, at most `limit`."""
@@ -153,28 +153,46 @@ class Redrive:
                     self.result.left[why] += 1
         return chosen if is_news else None
 
-    async def _move(self, source: Source, chosen: list[_Dead]) -> None:
+    async def _move(self, source: DeadLetters, chosen: list[_Dead]) -> None:
         result = self.result
-        new_id = self._new_id
-        payloads = [messages.again(dead.received.payload, new_id() if new_id else None) for dead in chosen]
-        failed = await _failures(self._destination.send(payloads), len(chosen))
-        sent = [dead for position, dead in enumerate(chosen) if position not in failed]
-        undone = await _failures(source.settle([dead.received for dead in sent]), len(sent)) if sent else {}
-        if failed:
+        moved = await move(_Letters(source, self._new_id), _OneQueue(self._destination), chosen)
+        if waiting := [dead.received for held in moved.waiting.values() for dead in held]:
             with suppress(ClientError):
-                await source.settle([chosen[position].received for position in failed], Outcome.RELEASE)
-        result.moved += len(sent) - len(undone)
-        result.doubled += [sent[position].number for position in undone]
-        for position, error in failed.items():
-            (result.refused if error.definite else result.doubled).append(chosen[position].number)
-        result.error = next(iter((failed | undone).values()), None)
-        self._progress(len(sent))
+                await source.settle(waiting, Outcome.RELEASE)
+        result.moved += len(moved.done)
+        result.doubled += [dead.number for dead in moved.doubled]
+        for dead, error in moved.failed:
+            (result.refused if error.definite else result.doubled).append(dead.number)
+        result.error = next((error for _, error in moved.failed), moved.problem)
+        self._progress(moved.moved.total())
 
 
-async def _failures(work: Coroutine[Any, Any, None], count: int) -> dict[int, ClientError]:
-    """Which of `count` messages failed, and why, by position."""
-    try:
-        await work
-    except ClientError as error:
-        return error.failed or dict.fromkeys(range(count), error)
-    return {}
+class _Letters:
+    """The dead letters of one receiver, as the mover sees them."""
+
+    def __init__(self, receiver: DeadLetters, new_id: Callable[[], str] | None) -> None:
+        self._receiver = receiver
+        self._new_id = new_id
+
+    def restore(self, held: _Dead) -> Ready:
+        """There is one queue for all of them."""
+        return Ready("", messages.again(held.received.payload, self._new_id() if self._new_id else None))
+
+    async def complete(self, held: Sequence[_Dead]) -> None:
+        """They are dead letters no more."""
+        await self._receiver.settle([dead.received for dead in held])
+
+    async def set_aside(self, held: _Dead, reason: str, description: str) -> None:
+        """Among the dead letters it is aside already."""
+        await self._receiver.settle([held.received], Outcome.RELEASE)
+
+
+class _OneQueue:
+    """A sender, as the mover sees it."""
+
+    def __init__(self, sender: Queue) -> None:
+        self._sender = sender
+
+    async def send(self, path: str, payloads: Sequence[bytes]) -> None:
+        """To the one queue."""
+        await self._sender.send(payloads)

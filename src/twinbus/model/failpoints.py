@@ -19,6 +19,7 @@ class Failpoint(NamedTuple):
 
 
 _STORES = ("store/work.py", "store/postgres/execution.py")
+_MOVER = ("client/mover.py",)
 _CATALOGS = ("store/catalog.py", "store/postgres/catalog.py")
 
 FAILPOINTS: dict[str, Failpoint] = {
@@ -59,6 +60,11 @@ FAILPOINTS: dict[str, Failpoint] = {
         "Forwarded messages are in the store of their destination; that of their source still has them.",
         ("entities/forwarding.py",),
     ),
+    "mover.before_send": Failpoint("A mover holds messages of its source; nothing was sent.", _MOVER),
+    "mover.before_complete": Failpoint("The destination has acknowledged messages; the source still has them.", _MOVER),
+    "mover.after_complete": Failpoint("The source has forgotten what arrived; nothing was counted.", _MOVER),
+    "mover.before_set_aside": Failpoint("A message will never be taken; the source still has it.", _MOVER),
+    "mover.after_set_aside": Failpoint("The source has set a message aside; nothing was counted.", _MOVER),
 }
 
 Action: TypeAlias = Callable[[], None]
