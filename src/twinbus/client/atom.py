@@ -22,6 +22,7 @@ from twinbus.client import descriptions
 from twinbus.client.connection_string import ConnectionString
 from twinbus.client.descriptions import Description, Entry, MalformedError, NamespaceInfo
 from twinbus.client.errors import NO_TLS, TIMED_OUT, UNREACHABLE, WRONG_DOOR, ClientError
+from twinbus.client.hearing import Heard, Listener, What
 from twinbus.client.requests import CONDITIONS
 from twinbus.client.tokens import JWT, CredentialTokens
 from twinbus.model.entity import QueueDescription
@@ -35,6 +36,7 @@ PAGE = 100
 TIMEOUT_S = 30.0
 TOKEN_LIFETIME_S = 300
 ANSWER_BYTES_MAX = 32 * 1024 * 1024
+UNAUTHORIZED = 401
 
 _CONTENT_TYPE = "application/atom+xml;type=entry;charset=utf-8"
 _NOT_FOUND = "amqp:not-found"
@@ -64,9 +66,18 @@ Exchange = Callable[[str, str, Mapping[str, str], bytes | None], Awaitable[HttpA
 
 @asynccontextmanager
 async def administer(
-    target: ConnectionString, address: str, *, tls: ssl.SSLContext | None = None, timeout_s: float = TIMEOUT_S
+    target: ConnectionString,
+    address: str,
+    *,
+    tls: ssl.SSLContext | None = None,
+    timeout_s: float = TIMEOUT_S,
+    proxy: str | None = None,
+    listener: Listener | None = None,
 ) -> AsyncIterator[Administration]:
-    """The administration of the namespace at an address such as `https://host` or `http://host:5300`."""
+    """The administration of the namespace at an address such as `https://host` or `http://host:5300`.
+
+    `proxy` is an address, too; without it the environment may name one. `listener` hears that something is refused.
+    """
     connector = aiohttp.TCPConnector(ssl=tls if tls is not None else True)
     timeout = aiohttp.ClientTimeout(total=timeout_s)
     # What is plain is near, and no proxy's business.
@@ -74,13 +85,17 @@ async def administer(
     async with aiohttp.ClientSession(connector=connector, timeout=timeout, trust_env=proxied) as session:
 
         async def exchange(method: str, url: str, headers: Mapping[str, str], body: bytes | None) -> HttpAnswer:
-            asked = session.request(method, URL(url, encoded=True), headers=headers, data=body, allow_redirects=False)
+            asked = session.request(
+                method, URL(url, encoded=True), headers=headers, data=body, allow_redirects=False, proxy=proxy
+            )
             async with asked as answer:
                 found = bytearray()
                 async for chunk in answer.content.iter_any():
                     found += chunk
                     if len(found) > ANSWER_BYTES_MAX:
                         raise aiohttp.ClientPayloadError(f"the answer is larger than {ANSWER_BYTES_MAX} bytes")
+                if answer.status == UNAUTHORIZED and listener is not None:
+                    listener(Heard(What.RIGHT_REFUSED))
                 return HttpAnswer(answer.status, bytes(found))
 
         yield Administration(target, address, exchange, time.time)

@@ -13,6 +13,7 @@ from typing import Any
 from twinbus.amqp.types import Timestamp
 from twinbus.client.connection_string import ConnectionString
 from twinbus.client.errors import ClientError
+from twinbus.client.hearing import What
 from twinbus.client.requests import RequestLinks, refusal
 from twinbus.client.stream import Stream
 from twinbus.client.tokens import Token, tokens_of
@@ -25,6 +26,7 @@ TOKEN_LIFETIME_MS = 3_600_000
 # A token is renewed when less than this part of its life is left, and again so soon when that failed.
 RENEW_PART = 10
 RETRY_MS = 10_000
+UNAUTHORIZED = 401
 
 
 class Authentication(Enum):
@@ -57,16 +59,19 @@ class TokenLinks(RequestLinks):
     def __init__(self, stream: Stream) -> None:
         super().__init__(stream, CBS)
 
-    async def put(self, audience: str, token: Token) -> None:
-        """Puts a token and waits for the verdict."""
+    async def put(self, audience: str, token: Token, path: str = "") -> None:
+        """Puts a token for an entity and waits for the verdict."""
         application: dict[str, Any] = {"operation": "put-token", "type": token.type, "name": audience}
         if token.expires_at_ms is not None:
             application["expiration"] = Timestamp(token.expires_at_ms)
         told = (await self.ask(application, token.text, f"putting a token for '{audience}'")).application
         code = told.get("status-code")
         if not isinstance(code, int) or not 200 <= code < 300:
+            if code == UNAUTHORIZED:
+                self.stream.hear(What.TOKEN_REFUSED, path)
             text = str(told.get("status-description") or f"the token was refused with status {code}")
             raise refusal(code, text, told.get("error-condition")).but(definite=True)
+        self.stream.hear(What.TOKEN_TAKEN, path)
 
 
 class Authorisation:
@@ -94,7 +99,7 @@ class Authorisation:
         now_ms = self._stream.clock.now_ms()
         audience = self._target.audience(path)
         token = await self._source.token(audience, now_ms)
-        await self._links.put(audience, token)
+        await self._links.put(audience, token, path)
         # Early, and at the latest when a tenth of its life is left. A ready-made token cannot be renewed.
         expires_at_ms = token.expires_at_ms
         renew_at_ms = 1 << 62 if expires_at_ms is None else expires_at_ms - (expires_at_ms - now_ms) // RENEW_PART

@@ -20,8 +20,10 @@ from twinbus.amqp.settings import Settings
 from twinbus.amqp.types import Symbol
 from twinbus.client.authorisation import TOKEN_LIFETIME_MS, Authentication, Authorisation, sasl_choice
 from twinbus.client.connection_string import ConnectionString
+from twinbus.client.doors import http_port_in, namespace_in
 from twinbus.client.endpoint import Endpoint, within
 from twinbus.client.errors import CONNECTION_LOST, NO_TLS, UNREACHABLE, WRONG_DOOR, ClientError
+from twinbus.client.hearing import Listener
 from twinbus.client.management import NODE, Management
 from twinbus.client.receiver import DEFAULT_CREDIT, Receiver
 from twinbus.client.requests import RequestLinks
@@ -29,7 +31,6 @@ from twinbus.client.sender import DEFAULT_WINDOW, Sender
 from twinbus.client.stream import Stream
 from twinbus.model.clock import Clock
 from twinbus.model.message import ReceiveMode
-from twinbus.wire.address import http_port_key
 from twinbus.wire.sessions import WantedSession
 
 TICK_S = 1.0
@@ -63,8 +64,12 @@ async def connect(
     token_lifetime_ms: int = TOKEN_LIFETIME_MS,
     clock: Clock | None = None,
     dial: Dial | None = None,
+    listener: Listener | None = None,
 ) -> AsyncIterator[Connection]:
-    """A connection for the time of an `async with` block; links and connection are closed politely at its end."""
+    """A connection for the time of an `async with` block; links and connection are closed politely at its end.
+
+    `listener` hears what the peer says of tokens and rights, and when it breaks the protocol.
+    """
     if isinstance(target, str):
         target = ConnectionString.parse(target)
     mechanism, response = sasl_choice(authentication, target)
@@ -76,7 +81,7 @@ async def connect(
     )
     core = Core(Role.CLIENT, f"twinbus-{uuid4().hex}", settings, clock.now_ms())
     core.start(mechanism, response, target.host)
-    stream = Stream(core, clock, timeout_s)
+    stream = Stream(core, clock, timeout_s, listener)
     await _dial(stream, target, tls, dial)
     try:
         await within(timeout_s, stream.opened, f"opening the connection to {target.host}:{target.port}")
@@ -142,8 +147,12 @@ class Connection:
     @property
     def http_port(self) -> int | None:
         """Where a broker of ours says that it can be administered."""
-        port = self._told.get(http_port_key("https" if self._target.tls else "http"))
-        return port if isinstance(port, int) else None
+        return http_port_in(self._told, self._target.tls)
+
+    @property
+    def namespace(self) -> tuple[str, str]:
+        """The name and the id of the namespace, as a broker of ours says them; empty where it does not."""
+        return namespace_in(self._told)
 
     @property
     def _told(self) -> dict[Any, Any]:
@@ -185,6 +194,10 @@ class Connection:
         """The management node of an entity."""
         path = await self._authorised(path)
         return Management(await self._ready(RequestLinks(self._stream, f"{path}/{NODE}")))
+
+    async def authorise(self, path: str) -> None:
+        """Put a token for an entity, and open nothing; a ClientError if it is refused."""
+        await self._authorised(path)
 
     async def _authorised(self, path: str | None) -> str:
         path = path or self._target.entity_path

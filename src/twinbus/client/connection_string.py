@@ -82,6 +82,17 @@ class ConnectionString:
         return f"sb://{host}{'' if self.port == usual else f':{self.port}'}/{path}"
 
 
+def at_endpoint(text: str, host: str, port: int) -> str:
+    """The same connection string with another host and port, whether or not it had a port; all else stays."""
+    parts = text.strip().split(";")
+    for position, part in enumerate(parts):
+        name, _, value = part.partition("=")
+        if _KEYS.get(name.strip().lower()) in ("Endpoint", "HostName") and value.strip():
+            scheme, slashes, _ = value.strip().rpartition("//")
+            parts[position] = f"{name}={scheme}{slashes}{host}:{port}"
+    return ";".join(parts)
+
+
 def _values(text: str) -> dict[str, str]:
     values: dict[str, str] = {}
     for part in text.strip().split(";"):

@@ -20,6 +20,7 @@ NOT_TAKEN = "twinbus:not-taken"
 NO_TOKEN = "twinbus:no-token"
 NO_TLS = "twinbus:no-tls"
 WRONG_DOOR = "twinbus:wrong-door"
+ENDED = "twinbus:ended"
 
 # (may a retry help, did it certainly not happen)
 _FACTS: dict[str, tuple[bool, bool]] = {
@@ -33,6 +34,7 @@ _FACTS: dict[str, tuple[bool, bool]] = {
     NO_TOKEN: (True, True),
     NO_TLS: (False, True),
     WRONG_DOOR: (False, True),
+    ENDED: (False, True),
     "amqp:connection:framing-error": (False, False),
     "amqp:invalid-field": (False, True),
     "amqp:illegal-state": (False, True),
@@ -77,11 +79,34 @@ def is_local(error: ClientError) -> bool:
     return error.condition.startswith("twinbus:") and error.condition != NOT_TAKEN
 
 
+# An operator can change these without anybody sending the message again in another form.
+_UNTIL_AN_OPERATOR_ACTS = frozenset(
+    {
+        "amqp:unauthorized-access",
+        "com.microsoft:auth-failed",
+        "amqp:resource-limit-exceeded",
+        "com.microsoft:entity-disabled",
+    }
+)
+
+
+def is_refusal(error: ClientError) -> bool:
+    """Whether a peer will never take the message as it is, however long one waits."""
+    return not error.transient and error.condition not in _UNTIL_AN_OPERATOR_ACTS and not is_local(error)
+
+
 def from_peer(error: Error | None, condition: str, text: str) -> ClientError:
     """The peer's error, or when it gave none, the given words."""
     if error is None:
         return ClientError(condition, text)
     return ClientError(str(error.condition), error.description or text)
+
+
+def of_each(error: ClientError, count: int) -> ClientError:
+    """The same error for `count` messages that went in one transfer, where all have the same outcome."""
+    each = error.failed.get(0, error)
+    failed = dict.fromkeys(range(count), each)
+    return ClientError(each.condition, each.text, transient=each.transient, definite=each.definite, failed=failed)
 
 
 def of_several(failed: Mapping[int, ClientError], count: int) -> ClientError:

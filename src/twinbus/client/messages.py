@@ -16,7 +16,10 @@ from uuid import UUID
 from twinbus.amqp import codec
 from twinbus.amqp.types import DecodeError, Described, EncodeError, Symbol, Timestamp
 from twinbus.client.errors import ClientError
+from twinbus.model.errors import BusError
 from twinbus.model.message import MessageState
+from twinbus.wire import message as wire_message
+from twinbus.wire.conditions import condition_of
 from twinbus.wire.message import BATCH_FORMAT, SINGLE_FORMAT
 from twinbus.wire.outgoing import batch, build
 from twinbus.wire.properties import DESCRIPTION_KEY, REASON_KEY
@@ -33,7 +36,19 @@ from twinbus.wire.sections import (
     list_section,
 )
 
-__all__ = ["BATCH_FORMAT", "SINGLE_FORMAT", "Message", "Stamp", "again", "batch", "build", "instant", "read", "stamped"]
+__all__ = [
+    "BATCH_FORMAT",
+    "SINGLE_FORMAT",
+    "Message",
+    "Stamp",
+    "again",
+    "batch",
+    "build",
+    "check",
+    "instant",
+    "read",
+    "stamped",
+]
 
 _NUMBER, _LOCKED = b"\xa3\x15x-opt-sequence-number\x81", b"\xa3\x12x-opt-locked-until\x83"
 _SMALL_CODE = b"\x00\x53"  # How a section's code is written, usually.
@@ -102,6 +117,14 @@ def read(payload: bytes) -> Message:
         return _message(found, b"".join(data))
     except _MALFORMED as problem:
         raise ClientError("amqp:decode-error", f"a message cannot be read: {problem}") from problem
+
+
+def check(payload: bytes) -> str | None:
+    """The session id of an encoded message; a ClientError, in the words of a broker, if no broker of ours takes it."""
+    try:
+        return wire_message.read(payload, SINGLE_FORMAT, ttl_ceiling_ms=None, new_id=str)[0].session_id
+    except BusError as error:
+        raise ClientError(condition_of(error.fault), error.text) from error
 
 
 class Stamp(NamedTuple):

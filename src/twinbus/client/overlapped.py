@@ -52,7 +52,7 @@ class Outcome(Generic[M]):
 class Window(Generic[M]):
     """At most `max_in_flight` sends at a time. Use it with `async with`, whose end waits for the last one."""
 
-    def __init__(self, send: Callable[[M], Awaitable[None]], max_in_flight: int = MAX_IN_FLIGHT) -> None:
+    def __init__(self, send: Callable[[M], Awaitable[object]], max_in_flight: int = MAX_IN_FLIGHT) -> None:
         if max_in_flight < 1:
             raise ValueError("max_in_flight must be at least 1")
         self._send = send

@@ -9,21 +9,25 @@ import asyncio
 from typing import cast
 
 from twinbus.amqp import events
-from twinbus.amqp.conditions import NOT_ALLOWED, UNAUTHORIZED_ACCESS
+from twinbus.amqp.conditions import FRAME_SIZE_TOO_SMALL, NOT_ALLOWED, RESOURCE_LIMIT_EXCEEDED, UNAUTHORIZED_ACCESS
 from twinbus.amqp.connection import Connection as Core
 from twinbus.amqp.performatives import Error
+from twinbus.client.doors import namespace_in
 from twinbus.client.endpoint import Endpoint
 from twinbus.client.errors import CONNECTION_LOST, ClientError, from_peer
+from twinbus.client.hearing import Heard, Listener, What
 from twinbus.model.clock import Clock
 
 WRITE_BUFFER_BYTES = 1024 * 1024
 MESSAGE_TOO_LARGE = "amqp:link:message-size-exceeded"
+# Why our own core gives up a peer that did not break the protocol: it let us not in, was silent, or takes small frames.
+_NO_BREACH = (UNAUTHORIZED_ACCESS, RESOURCE_LIMIT_EXCEEDED, FRAME_SIZE_TOO_SMALL)
 
 
 class Stream(asyncio.Protocol):
     """One connection to a peer, from the socket's side."""
 
-    def __init__(self, core: Core, clock: Clock, timeout_s: float) -> None:
+    def __init__(self, core: Core, clock: Clock, timeout_s: float, listener: Listener | None = None) -> None:
         self.core = core
         self.clock = clock
         self.timeout_s = timeout_s
@@ -35,6 +39,7 @@ class Stream(asyncio.Protocol):
         self.closed: asyncio.Future[None] = self._loop.create_future()
         self._transport: asyncio.Transport | None = None
         self._flush_scheduled = False
+        self._listener = listener
 
     # The transport
 
@@ -135,6 +140,8 @@ class Stream(asyncio.Protocol):
                 link.context.flowed(link)
             case events.LinkDetached(link, _, error):
                 if link.context is not None:
+                    if error is not None and error.condition == UNAUTHORIZED_ACCESS:
+                        self.hear(What.RIGHT_REFUSED, link.context.path)
                     text = f"the peer detached the link to '{link.context.path}'"
                     link.context.lost(from_peer(error, CONNECTION_LOST, text))
             case events.Oversized(link, _, _, _, size):
@@ -149,7 +156,16 @@ class Stream(asyncio.Protocol):
             case events.ConnectionFailed(error):
                 # Our own core gave up. Its words for that are meant for the peer, except when we were not let in.
                 refused = error.condition == UNAUTHORIZED_ACCESS
+                if self.core.remote is not None and error.condition not in _NO_BREACH:
+                    self.hear(What.PROTOCOL_BROKEN)
                 self.lost(ClientError(UNAUTHORIZED_ACCESS if refused else CONNECTION_LOST, str(error.description)))
+
+    def hear(self, what: What, path: str = "") -> None:
+        """Hand on what says something of the peer, to the one who listens."""
+        if self._listener is not None:
+            remote = self.core.remote
+            said = dict(remote.properties or {}) if remote is not None else {}
+            self._listener(Heard(what, path, namespace_in(said)[1]))
 
     def lost(self, error: ClientError) -> None:
         """Nothing goes over this connection any more: everyone who waits learns why."""

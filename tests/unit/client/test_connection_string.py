@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from twinbus.client import ConnectionString
+from twinbus.client.connection_string import at_endpoint
 
 PROOF = "SharedAccessKeyName=root;SharedAccessKey=c2VjcmV0="
 
@@ -77,3 +78,15 @@ def test_the_key_is_not_shown() -> None:
 )
 def test_an_audience_is_the_address_of_the_entity(target: ConnectionString, audience: str) -> None:
     assert target.audience("q") == audience
+
+
+@pytest.mark.parametrize(
+    ("text", "moved"),
+    [
+        ("Endpoint=sb://localhost;SharedAccessKeyName=k", "Endpoint=sb://127.0.0.1:7;SharedAccessKeyName=k"),
+        ("SharedAccessKey=a=;endpoint=sb://Host:5672/;X=y", "SharedAccessKey=a=;endpoint=sb://127.0.0.1:7;X=y"),
+        ("HostName=host.example:1;UseDevelopmentEmulator=true", "HostName=127.0.0.1:7;UseDevelopmentEmulator=true"),
+    ],
+)
+def test_a_connection_string_is_moved_to_another_place_however_it_is_written(text: str, moved: str) -> None:
+    assert at_endpoint(text, "127.0.0.1", 7) == moved

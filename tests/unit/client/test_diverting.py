@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from twinbus.amqp import codec
 from twinbus.amqp.types import Described, Long, Symbol, Timestamp, UInt
 from twinbus.client import messages
-from twinbus.client.diverting import PATH, SCHEDULED, SESSION_ID, TIME_TO_LIVE, RestoreError, divert, restore
+from twinbus.client.diverting import NO_ID, PATH, SCHEDULED, SESSION_ID, TIME_TO_LIVE, RestoreError, divert, restore
 from twinbus.client.errors import ClientError
-from twinbus.pair import sdk
+from twinbus.pair.sdk import messages as sdk
 
 WHEN = datetime(2030, 5, 17, 12, 30, tzinfo=UTC)
 WHEN_MS = int(WHEN.timestamp() * 1000)
@@ -91,6 +91,105 @@ def test_any_message_comes_back_as_it_was(
     restored = restore(divert(sent, "q"))
 
     assert messages.read(restored.payload) == messages.read(sent)
+
+
+@pytest.mark.parametrize("name", [PATH, SESSION_ID, TIME_TO_LIVE, "x-twinbus-own-", f"x-twinbus-own-{PATH}"])
+@pytest.mark.parametrize("value", ["mine", 7])
+def test_a_property_of_the_applications_that_is_called_as_one_of_ours_comes_back(name: str, value: object) -> None:
+    sent = messages.build(b"x", message_id="m", properties={name: value, "other": 1})
+
+    restored = restore(divert(sent, "q"))
+
+    assert restored.path == "q"
+    assert messages.read(restored.payload) == messages.read(sent)
+
+
+def test_the_aliases_are_called_as_documented() -> None:
+    names = messages.read(divert(full(), "orders")).properties.keys() - messages.read(full()).properties.keys()
+
+    assert names == {"x-ms-path", "x-ms-sessionid", "x-ms-timetolive", "x-ms-scheduledenqueuetimeutc"}
+
+
+ALIASES = ["x-ms-path", "x-ms-sessionid", "x-ms-timetolive", "x-ms-scheduledenqueuetimeutc", "x-ms-partitionkey"]
+VALUES = st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.text(max_size=300) | st.binary(max_size=20) | st.uuids()
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from([*ALIASES, NO_ID, "x-twinbus-own-", "x-twinbus-own-x-ms-path"]) | st.text(max_size=9), VALUES
+    ),
+    st.booleans(),
+    st.sampled_from([None, "in-order"]),
+)
+def test_properties_come_back_whatever_they_are_called(
+    properties: dict[str, Any], with_everything: bool, backlog_session: str | None
+) -> None:
+    given = {"session_id": "s", "ttl_ms": 5000, "due_at_ms": WHEN_MS} if with_everything else {}
+    sent = messages.build(b"x", message_id="m", properties=properties, **given)
+
+    restored = restore(divert(sent, "q", None, backlog_session))
+
+    assert restored.path == "q"
+    assert messages.read(restored.payload) == messages.read(sent)
+
+
+# What a broker puts in front of a message that it delivers: a header that says nothing but its deliveries.
+DELIVERED = b"\x00\x53\x70" + codec.encode([None, None, None, None, UInt(1)])
+DELIVERED += b"\x00\x53\x72" + codec.encode({Symbol("x-opt-sequence-number"): Long(5)})
+
+
+@given(
+    st.integers(0, 400),
+    st.none() | st.text(min_size=1, max_size=128),
+    st.none() | st.text(min_size=1, max_size=128),
+    st.none() | st.integers(1, 10**6),
+    st.booleans(),
+    st.dictionaries(st.text(max_size=20), st.integers(-(2**31), 2**31 - 1) | st.text(max_size=300), max_size=5),
+    st.sampled_from([None, "in-order"]),
+)
+def test_a_message_comes_home_no_larger_than_it_was(
+    size: int,
+    message_id: str | None,
+    session: str | None,
+    ttl_s: int | None,
+    scheduled: bool,
+    properties: dict[str, Any],
+    backlog_session: str | None,
+) -> None:
+    message = ServiceBusMessage(
+        b"x" * size,
+        session_id=session,
+        time_to_live=None if ttl_s is None else timedelta(seconds=ttl_s),
+        scheduled_enqueue_time_utc=WHEN if scheduled else None,
+        application_properties=properties or None,
+    )
+    message.message_id = message_id
+    sent = sdk.encoded(message)[0]
+
+    diverted = divert(sent, "q", lambda: "0" * 32, backlog_session, bytes_max=len(sent))
+    header = DELIVERED if not diverted.startswith(b"\x00\x53\x70") else b""
+    restored = restore(header + diverted, WHEN_MS)
+
+    assert len(restored.payload) <= len(sent)
+    assert messages.read(restored.payload).message_id == message_id
+
+
+def test_an_id_that_we_made_stays_where_there_is_room() -> None:
+    sent = messages.build(b"x")
+
+    for bytes_max, expected in ((None, "made-up"), (len(sent) + 64, "made-up"), (len(sent) + 63, None)):
+        diverted = divert(sent, "q", lambda: "made-up", bytes_max=bytes_max)
+        assert messages.read(diverted).message_id == "made-up"
+        assert messages.read(restore(diverted).payload).message_id == expected
+
+
+def test_a_life_begins_anew_with_both_instants() -> None:
+    sent = sdk.encoded(ServiceBusMessage(b"x", message_id="m", time_to_live=timedelta(minutes=3)))[0]
+
+    restored = restore(divert(sent, "q"), WHEN_MS).payload
+    fields = codec.decode(restored, restored.index(b"\x00\x53\x73") + 3)[0]
+
+    assert fields[8:10] == [Timestamp(WHEN_MS + 180_000), Timestamp(WHEN_MS)]
 
 
 def test_a_life_beyond_what_a_header_can_say_survives() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from twinbus.amqp.performatives import Error
 from twinbus.client import ClientError
-from twinbus.client.errors import CONNECTION_LOST, NOT_TAKEN, UNREACHABLE, from_peer, of_several
+from twinbus.client.errors import CONNECTION_LOST, NOT_TAKEN, UNREACHABLE, from_peer, is_refusal, of_several
 
 
 @pytest.mark.parametrize(
@@ -41,3 +41,21 @@ def test_several_failures_are_definite_and_transient_only_together() -> None:
     assert error.text == "2 of 5 failed, the first with: busy"
     assert (error.transient, error.definite) == (True, False)
     assert of_several({0: busy}, 1).text == "busy"
+
+
+@pytest.mark.parametrize(
+    ("condition", "is_final"),
+    [
+        ("com.microsoft:entity-disabled", False),
+        ("amqp:unauthorized-access", False),
+        ("amqp:resource-limit-exceeded", False),
+        ("com.microsoft:server-busy", False),
+        (CONNECTION_LOST, False),
+        (NOT_TAKEN, False),
+        ("x:nobody-knows", False),
+        ("amqp:not-found", True),
+        ("amqp:link:message-size-exceeded", True),
+    ],
+)
+def test_a_refusal_is_what_no_waiting_and_no_operator_changes(condition: str, is_final: bool) -> None:
+    assert is_refusal(ClientError(condition, "")) is is_final

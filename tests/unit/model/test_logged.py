@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from twinbus.model.logged import EVENTS, EventLog
-from twinbus.pair import telemetry
+from twinbus.pair.route import telemetry
 
 ROOT = Path(__file__).parents[3]
 SOURCE = ROOT / "src" / "twinbus"
