@@ -1,11 +1,11 @@
-"""What a pair raises beside the SDK's own errors.
+"""What a pair raises in addition to the SDK's own errors.
 
 They are Service Bus errors too, so that an application that handles those handles these.
 """
 
 from __future__ import annotations
 
-from azure.servicebus.exceptions import ServiceBusError
+from twinbus.pair.sdk.errors import ServiceBusError
 
 
 class PairError(ServiceBusError):
@@ -14,6 +14,10 @@ class PairError(ServiceBusError):
 
 class PairingError(PairError):
     """The pair could not be made: no name for the primary, or no backlog queue."""
+
+
+class ReplacementError(PairError):
+    """A pair is not moved to another primary: what is in the way. Nothing was changed by then."""
 
 
 class BacklogError(PairError):
@@ -29,7 +33,7 @@ class NotWhileDivertedError(PairError):
 
 
 class PartnerError(PairError):
-    """The other half of the pair was closed or failed, and this one with it."""
+    """One of the pair's two namespaces was closed, or failed for good, so that neither is used any more."""
 
 
 class OutboxError(PairError):

@@ -1,6 +1,6 @@
 """An event loop in a thread of its own, for synchronous applications.
 
-What runs there is told by whoever starts it.
+What runs there is decided by those who start it.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Nothing is imported for it: where the application has not set OpenTelemetry up, nobody could see a span. Attributes
 have the names of the semantic conventions for messaging, written out here. What a message carries of its sender's trace
-is never changed: whoever moves it later links to that, since it is not a part of it.
+is never changed: those who move it later link to that, since it is not a part of it.
 """
 
 from __future__ import annotations

@@ -9,14 +9,21 @@ from __future__ import annotations
 import functools
 import ssl
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+from weakref import WeakSet
 
 from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential
 from azure.core.exceptions import AzureError
-from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch, TransportType
+from azure.servicebus import ServiceBusMessage, TransportType
+from azure.servicebus import ServiceBusMessageBatch as ServiceBusMessageBatch
+from azure.servicebus._base_handler import ServiceBusAzureNamedKeyTokenCredential, ServiceBusAzureSasTokenCredential
+from azure.servicebus._common.utils import transform_outbound_messages
+from azure.servicebus._transport._pyamqp_transport import PyamqpTransport
 from azure.servicebus.amqp import AmqpAnnotatedMessage
 from azure.servicebus.exceptions import (
+    MessageNotFoundError,
     MessageSizeExceededError,
     MessagingEntityAlreadyExistsError,
     MessagingEntityDisabledError,
@@ -33,7 +40,10 @@ from azure.servicebus.exceptions import (
 
 from twinbus.client.connection_string import TLS_PORT, ConnectionString
 from twinbus.client.errors import ClientError
-from twinbus.pair.failures import Failure, kind_of
+from twinbus.client.hearing import Heard, Listener
+from twinbus.pair.route.failures import Failure, kind_of
+from twinbus.pair.sdk.attempts import remember_attempt
+from twinbus.pair.sdk.client_errors import heard_in, text
 
 # What a sender may be given, as the SDK's own methods take it.
 Sendable = (
@@ -59,7 +69,8 @@ _KINDS: tuple[tuple[type[BaseException], Failure], ...] = (
     (ServiceBusQuotaExceededError, Failure.FULL),
     (ServiceBusConnectionError, Failure.TRANSIENT),
     (ServiceBusCommunicationError, Failure.TRANSIENT),
-    (MessageSizeExceededError, Failure.PERMANENT),
+    (MessageSizeExceededError, Failure.MISTAKE),
+    (MessageNotFoundError, Failure.MISTAKE),
     (MessagingEntityNotFoundError, Failure.PERMANENT),
     (MessagingEntityDisabledError, Failure.PERMANENT),
     (MessagingEntityAlreadyExistsError, Failure.PERMANENT),
@@ -67,22 +78,51 @@ _KINDS: tuple[tuple[type[BaseException], Failure], ...] = (
     (OSError, Failure.TRANSIENT),
 )
 _CALLERS_OWN = (TypeError, ValueError, AttributeError)
+_GETTERS = (
+    "get_queue_sender",
+    "get_topic_sender",
+    "get_queue_receiver",
+    "get_subscription_receiver",
+    "list_queue_sessions",
+    "list_subscription_sessions",
+)
 
 
-def failure_of(error: BaseException) -> Failure | None:
-    """The kind of failure; None for a mistake of the caller's, which says nothing about the primary."""
+def failure_of(error: BaseException) -> Failure:
+    """The kind of failure."""
     for kind, failure in _KINDS:
         if isinstance(error, kind):
             return failure
-    if isinstance(error, ServiceBusError):
-        # Whatever the SDK does not know itself comes out as its general error, with the first cause inside.
-        inner = error.inner_exception
-        if isinstance(inner, _CALLERS_OWN):
-            return None
-        if inner is not None and not isinstance(inner, AzureError):
+    if not isinstance(error, ServiceBusError):
+        return Failure.MISTAKE
+    if kind_of(ClientError(condition_of(error), "")) is Failure.MISTAKE:
+        return Failure.MISTAKE  # What the peer says of the message, however the SDK calls that.
+    # Whatever the SDK does not know itself comes out as its general error, with the first cause inside.
+    inner = error.inner_exception
+    if isinstance(inner, _CALLERS_OWN):
+        return Failure.MISTAKE
+    if inner is not None and not isinstance(inner, AzureError):
+        return Failure.TRANSIENT
+    return Failure.TRANSIENT if getattr(error, "_retryable", False) else Failure.PERMANENT
+
+
+def failure_to_send(error: BaseException, message: Sendable) -> Failure:
+    """The kind of failure of a send, where the message can be looked at.
+
+    Several sends over one link of the SDK stumble over each other when it breaks: what looks like a mistake in a
+    program is none of the caller's if the message itself can be encoded.
+    """
+    kind = failure_of(error)
+    if kind is Failure.MISTAKE and isinstance(getattr(error, "inner_exception", None), AttributeError):
+        with suppress(Exception):
+            encoded(message)
             return Failure.TRANSIENT
-        return Failure.TRANSIENT if getattr(error, "_retryable", False) else Failure.PERMANENT
-    return None
+    return kind
+
+
+def condition_of(error: BaseException) -> str:
+    """What was named as the reason; empty if nothing was."""
+    return text(getattr(error, "_condition", None))
 
 
 _SDK_ERRORS: dict[Failure, type[ServiceBusError]] = {
@@ -105,14 +145,31 @@ def as_sdk_error(error: ClientError) -> ServiceBusError:
     return kind(message=error.text) if kind is not None else ServiceBusError(error.text)
 
 
-def encoded(messages: Sendable) -> list[bytes]:
-    """Each message as the SDK would put it on the wire."""
+def encoded(messages: Sendable, batch_bytes_max: int | None = None) -> list[bytes]:
+    """Each message as the SDK would put it on the wire; what it cannot encode is raised as it raises that.
+
+    Several go in one batch, and must fit it. A single one that cannot be encoded is noticed while it is sent, and the
+    SDK calls that a failure of the link.
+    """
     if isinstance(messages, ServiceBusMessageBatch):
-        batch = messages
-    else:
+        return _parts(messages)
+    if isinstance(messages, ServiceBusMessage | AmqpAnnotatedMessage | Mapping):
         batch = ServiceBusMessageBatch(max_size_in_bytes=_UNBOUNDED)
-        for message in _each(messages):
-            batch.add_message(message)
+        outgoing: Any = transform_outbound_messages(
+            messages, ServiceBusMessage, PyamqpTransport.to_outgoing_amqp_message
+        )
+        try:
+            batch.add_message(outgoing)
+        except _CALLERS_OWN as mistake:
+            raise ServiceBusError(message=f"Handler failed: {mistake}.", error=mistake) from mistake
+        return _parts(batch)
+    batch = ServiceBusMessageBatch(max_size_in_bytes=batch_bytes_max or _UNBOUNDED)
+    for message in messages:
+        batch.add_message(message)
+    return _parts(batch)
+
+
+def _parts(batch: ServiceBusMessageBatch) -> list[bytes]:
     return [bytes(part) for part in batch._message[_DATA]]
 
 
@@ -177,9 +234,17 @@ def new_batch(max_size_in_bytes: int) -> ServiceBusMessageBatch:
     return ServiceBusMessageBatch(max_size_in_bytes=max_size_in_bytes)
 
 
-def batch_limit(sender: Any) -> int:
-    """The limit that the primary told this sender; 0 if it was never asked."""
-    return int(getattr(sender, "_max_batch_size_on_link", 0))
+class LinkLimits(NamedTuple):
+    """What the primary said about sizes when a sender's link was opened; 0 if it was never asked."""
+
+    message_bytes: int
+    batch_bytes: int
+
+
+def limits_of(sender: Any) -> LinkLimits:
+    """As the sender remembers them; releases before 7.15 have one limit for both."""
+    message_bytes = int(getattr(sender, "_max_message_size_on_link", 0))
+    return LinkLimits(message_bytes, int(getattr(sender, "_max_batch_size_on_link", message_bytes)))
 
 
 def bounded(attempts: int, attempt_timeout_s: float) -> dict[str, Any]:
@@ -192,19 +257,50 @@ def bounded(attempts: int, attempt_timeout_s: float) -> dict[str, Any]:
     }
 
 
-def at_port(connection_string: str, ca: Path | None = None) -> dict[str, Any]:
+def at_port(connection_string: str, given: Mapping[str, Any], ca: Path | None = None) -> dict[str, Any]:
     """Settings of an SDK client that follow from where its namespace is, and from whom to trust there.
 
-    Of a port in the connection string it takes no notice unless it speaks to an emulator.
+    Of a port in the connection string it takes no notice unless it speaks to an emulator. An address or a proxy that
+    was `given` is the caller's own way there.
     """
     target = ConnectionString.parse(connection_string)
     settings: dict[str, Any] = {} if ca is None else {"connection_verify": str(ca)}
     if not target.tls:
         settings["ssl_context"] = _TRUSTS_NOBODY
-    if target.tls and target.port != TLS_PORT:
+    if target.tls and target.port != TLS_PORT and not given.get("custom_endpoint_address"):
         settings["custom_endpoint_address"] = f"sb://{target.host}:{target.port}"
-        settings["transport_type"] = TransportType.Amqp  # With such an address it would choose WebSockets.
+        if not given.get("http_proxy"):
+            settings["transport_type"] = TransportType.Amqp  # With such an address it would choose WebSockets.
     return settings
+
+
+def new_client(kind: Any, connection_string: str, settings: Mapping[str, Any], ca: Path | None = None) -> Any:
+    """A client of the SDK, of one flavour or the other, whose attempts end where the settings say so."""
+    settings = {**at_port(connection_string, settings, ca), **settings}
+    client = kind.from_connection_string(connection_string, **settings)
+    remember_attempt(client, settings.get("try_timeout"))
+    return client
+
+
+def state_of(client: Any) -> dict[str, Any]:
+    """What a client of the SDK is made of: settings, and the senders and receivers that it has made."""
+    return {name: value for name, value in vars(client).items() if name not in ("close", *_GETTERS)}  # See `watch_…`.
+
+
+def copy_of(client: Any) -> Any:
+    """Another client with the settings of one, and with senders and receivers of its own."""
+    made = object.__new__(type(client))
+    vars(made).update(state_of(client), _handlers=WeakSet())
+    return made
+
+
+def trusting(settings: Mapping[str, Any]) -> ssl.SSLContext | None:
+    """The SDK's way of naming authorities, for our own client."""
+    context: ssl.SSLContext | None = settings.get("ssl_context")
+    verify = settings.get("connection_verify")
+    if context is None and verify:
+        return ssl.create_default_context(cafile=verify)
+    return context
 
 
 def target_of(client: Any) -> ConnectionString:
@@ -212,20 +308,19 @@ def target_of(client: Any) -> ConnectionString:
     credential = client._credential
     plain = not client._config.use_tls
     host, _, port = client.fully_qualified_namespace.partition(":")
-    policy, key, signature = getattr(credential, "policy", None), getattr(credential, "key", None), None
+    policy, key = getattr(credential, "policy", None), getattr(credential, "key", None)
+    # These two can be given another key or signature at any time, so they are asked for each token.
     if isinstance(credential, AzureNamedKeyCredential):
-        policy, key = credential.named_key
+        credential = ServiceBusAzureNamedKeyTokenCredential(credential)
     elif isinstance(credential, AzureSasCredential):
-        signature = credential.signature
+        credential = ServiceBusAzureSasTokenCredential(credential)
     return ConnectionString(
         host=host,
         port=int(port) if port else (5672 if plain else 5671),
         tls=not plain,
         policy=policy,
         key=key,
-        signature=signature,
-        # Whoever has neither has something that gives tokens.
-        credential=None if signature or (policy and key) else credential,
+        credential=None if policy and key else credential,  # Who has no key has something that gives tokens.
     )
 
 
@@ -234,11 +329,44 @@ def watch_close(client: Any, closed: Callable[[], None]) -> None:
     close = client.close
 
     @functools.wraps(close)
-    def close_and_tell(*args: Any, **kwargs: Any) -> Any:
+    def close_and_report(*args: Any, **kwargs: Any) -> Any:
         closed()
         return close(*args, **kwargs)
 
-    client.close = close_and_tell
+    client.close = close_and_report
+
+
+def watch_handlers(client: Any, check: Callable[[], None], listener: Listener) -> None:
+    """Have `check` raise before a client makes a sender or receiver; hear what those that it makes meet."""
+    for name in _GETTERS:
+        get = getattr(client, name, None)
+        if get is not None:
+            setattr(client, name, _watched(get, check, listener))
+
+
+def _watched(get: Callable[..., Any], check: Callable[[], None], listener: Listener) -> Callable[..., Any]:
+    @functools.wraps(get)
+    def checked(*args: Any, **kwargs: Any) -> Any:
+        check()
+        made = get(*args, **kwargs)
+        if hasattr(made, "_handle_exception"):
+            _watch_errors(made, listener)
+        return made
+
+    return checked
+
+
+def _watch_errors(handler: Any, listener: Listener) -> None:
+    handle = handler._handle_exception
+
+    @functools.wraps(handle)
+    def handle_heard(problem: BaseException) -> Any:
+        what = heard_in(problem)
+        if what is not None:
+            listener(Heard(what, handler._entity_path))
+        return handle(problem)  # For asyncio this is something to be awaited.
+
+    handler._handle_exception = handle_heard
 
 
 def break_off(client: Any, reason: Exception) -> None:
@@ -249,9 +377,3 @@ def break_off(client: Any, reason: Exception) -> None:
 
     for handler in list(client._handlers):
         handler._check_live = refuse
-
-
-def _each(messages: Sendable) -> Iterable[Any]:
-    if isinstance(messages, ServiceBusMessage | AmqpAnnotatedMessage | Mapping):
-        return [messages]
-    return messages  # type: ignore[return-value]
