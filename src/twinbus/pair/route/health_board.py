@@ -1,7 +1,7 @@
-"""The health of every entity that one client sends to: asked before each send, told afterwards, shared by all senders.
+"""The health of every entity that one client sends to: asked before each send, updated after, shared by all senders.
 
 Transitions are `health`'s; here they are kept, timed and announced. Safe to use from several threads, because a
-synchronous application's senders, and the pings beside them, are in different ones.
+synchronous application's senders, and its pings, are in different ones.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from twinbus.model.logged import EventLog
-from twinbus.pair import telemetry
-from twinbus.pair.health import Event, Health, Policy, Route, State, on
+from twinbus.pair import listeners
+from twinbus.pair.route import telemetry
+from twinbus.pair.route.health import Event, Health, Policy, Route, State, on
 
 _log = EventLog(__name__)
 
@@ -29,7 +30,7 @@ class Scope(NamedTuple):
 
 
 class Change(NamedTuple):
-    """A change of state, for whoever listens."""
+    """A change of state, for those who listen."""
 
     scope: Scope
     before: State
@@ -41,8 +42,8 @@ class Change(NamedTuple):
 Listener = Callable[[Change], None]
 
 
-class Board:
-    """Scopes that are not healthy, by name; whoever is not listed is healthy."""
+class HealthBoard:
+    """Scopes that are not healthy, by name; a scope that is not listed is healthy."""
 
     def __init__(self, policy: Policy, clock: Callable[[], float]) -> None:
         self._policy = policy
@@ -55,21 +56,21 @@ class Board:
         self._listeners: list[Listener] = []
 
     def listen(self, listener: Listener) -> None:
-        """Be told of changes, in the thread in which they happen; a listener must neither wait nor raise."""
+        """Hear of changes, in the thread in which they happen; a listener must neither wait nor raise."""
         self._listeners.append(listener)
 
     def route(self, scope: Scope) -> Route:
         """Where a send goes now."""
         if not self._ill or scope not in self._ill:
             return Route.PRIMARY
-        return self.tell(scope, Event.TIME).route
+        return self.record(scope, Event.TIME).route
 
     def sent(self, scope: Scope) -> None:
         """A send to the primary succeeded."""
         if self._ill and scope in self._ill:
-            self.tell(scope, Event.SENT)
+            self.record(scope, Event.SENT)
 
-    def tell(self, scope: Scope, event: Event, reason: str = "", key: str | None = None) -> Health:
+    def record(self, scope: Scope, event: Event, reason: str = "", key: str | None = None) -> Health:
         """Something happened; the health that follows."""
         now = self._clock()
         with self._lock:
@@ -116,7 +117,4 @@ class Board:
         _log.log(level, telemetry.EVENTS[change.after], text, **telemetry.document(change))
         telemetry.add_span_event(change)
         for listener in self._listeners:
-            try:
-                listener(change)
-            except Exception:
-                _log.exception("pair.listener.failed", "a listener failed")
+            listeners.call(listener, change)

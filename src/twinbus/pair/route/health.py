@@ -50,7 +50,7 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """One entity's state; the instants are on the clock of whoever asks."""
+    """One entity's state; the instants are on the clock of the caller."""
 
     state: State = State.HEALTHY
     since: float = 0.0

@@ -8,10 +8,10 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
-from twinbus.pair.health import State
+from twinbus.pair.route.health import State
 
 if TYPE_CHECKING:
-    from twinbus.pair.board import Change
+    from twinbus.pair.route.health_board import Change
 
 # What a change is called, by the state that it leads to.
 EVENTS = {
