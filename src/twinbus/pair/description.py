@@ -1,6 +1,6 @@
 """A pair described once, in a small TOML or by the environment, for applications, commands and pipelines alike.
 
-Reads and checks; what the options mean is told in `options`, and a client is made of it by `sync` and `aio`. Secrets
+Reads and checks; what the options mean is in `options`, and a client is made of it by `sync` and `aio`. Secrets
 may stand elsewhere: in a variable or in a file that is named.
 """
 
@@ -18,23 +18,25 @@ from typing import Any, NamedTuple
 from twinbus.client import ConnectionString
 from twinbus.model.duration import parse_duration_ms
 from twinbus.model.errors import BusError
-from twinbus.pair.half import Half, refuse_same
+from twinbus.pair.ledger.tags import Tag
+from twinbus.pair.namespace.own_client import OwnClientNamespace
+from twinbus.pair.namespace.port import refuse_same
 from twinbus.pair.options import SendAvailabilityOptions
-from twinbus.pair.tags import Tag
 
 FILE_VARIABLE = "TWINBUS_PAIR"
+SECONDARY_VARIABLE = "TWINBUS_SECONDARY"
 OPTION_PREFIX = "TWINBUS_PAIR_"
 ROLES = ("primary", "secondary")
 SECRET = "connection_string"
 _SECRET_KEYS = (SECRET, f"{SECRET}_env", f"{SECRET}_file")
-_HALF_KEYS = (*_SECRET_KEYS, "name", "http", "ca", "datacenter")
+_NAMESPACE_KEYS = (*_SECRET_KEYS, "name", "http", "ca", "datacenter")
 _BY_ENVIRONMENT = ("name", "http", "ca", "datacenter")
-_OPTIONS = {option.name: str(option.type) for option in fields(SendAvailabilityOptions)}
+_OPTIONS = {option.name: str(option.type).removesuffix(" | None") for option in fields(SendAvailabilityOptions)}
 _FLAGS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
 
 class Problem(NamedTuple):
-    """Something that cannot be, and the key that it is about; whoever has an index of lines can say where it is."""
+    """Something that cannot be, and the key that it is about; with an index of lines one can say where it is."""
 
     path: tuple[str, ...]
     text: str
@@ -49,28 +51,28 @@ class DescriptionError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class HalfDescription:
+class NamespaceDescription:
     """One namespace of a pair."""
 
     connection_string: str = field(repr=False)
     name: str | None = None  # The namespace's name; the primary's is needed where it cannot be asked.
     http: str | None = None  # Where it is administered, if not at the usual place.
     ca: Path | None = None  # Authorities to trust.
-    datacenter: str | None = None  # Where it is, for namespaces that do not tell.
+    datacenter: str | None = None  # Where it is, for namespaces that do not say.
 
-    def half(self, role: str, timeout_s: float) -> Half:
+    def namespace(self, role: str, timeout_s: float) -> OwnClientNamespace:
         """The namespace, for our own client."""
         tls = None if self.ca is None else ssl.create_default_context(cafile=self.ca)
         target = ConnectionString.parse(self.connection_string)
-        return Half(role, target, tls=tls, http_address=self.http, timeout_s=timeout_s)
+        return OwnClientNamespace(role, target, tls=tls, http_address=self.http, timeout_s=timeout_s)
 
 
 @dataclass(frozen=True, slots=True)
 class PairDescription:
     """Two namespaces and the options of their pair."""
 
-    primary: HalfDescription
-    secondary: HalfDescription
+    primary: NamespaceDescription
+    secondary: NamespaceDescription
     options: SendAvailabilityOptions = field(default_factory=SendAvailabilityOptions)
     # Entities of replicated namespaces that are called otherwise in the secondary.
     entities: Mapping[str, str] = field(default_factory=dict)
@@ -96,12 +98,23 @@ class PairDescription:
             raise DescriptionError(str(path), [Problem((), f"is not TOML: {problem}")]) from None
         return _Reading(str(path), document, environment, path.parent).pair()
 
-    def halves(self) -> tuple[Half, Half]:
+    def namespaces(self) -> tuple[OwnClientNamespace, OwnClientNamespace]:
         """Both namespaces, for our own client."""
         timeout_s = self.options.seconds("attempt_timeout")
-        first, second = self.primary.half("primary", timeout_s), self.secondary.half("secondary", timeout_s)
+        first, second = self.primary.namespace("primary", timeout_s), self.secondary.namespace("secondary", timeout_s)
         refuse_same(first.target, second.target)
         return first, second
+
+
+def second_string(given: str | None, kind: str) -> str:
+    """The connection string of the secondary, for who names only the first; a TypeError if it is nowhere."""
+    found = given or os.environ.get(SECONDARY_VARIABLE)
+    if not found:
+        raise TypeError(
+            f"A {kind} is of two namespaces: give secondary=, set {SECONDARY_VARIABLE}, or use"
+            " from_connection_strings(primary, secondary)."
+        )
+    return found
 
 
 class _Reading:
@@ -116,14 +129,14 @@ class _Reading:
 
     def pair(self) -> PairDescription:
         self._check_keys((), self._document, (*ROLES, "options", "entities", "tag"))
-        halves = [self._half(role) for role in ROLES]
+        namespaces = [self._namespace(role) for role in ROLES]
         options = self._options()
         entities = self._entities()
         tag = self._tag()
         if self._problems:
             raise DescriptionError(self._where, self._problems)
         assert options is not None
-        return PairDescription(halves[0], halves[1], options, entities, tag)
+        return PairDescription(namespaces[0], namespaces[1], options, entities, tag)
 
     def _table(self, name: str) -> dict[str, Any]:
         found = self._document.get(name, {})
@@ -132,11 +145,11 @@ class _Reading:
         self._say((name,), f"[{name}] must be a table")
         return {}
 
-    def _half(self, role: str) -> HalfDescription:
+    def _namespace(self, role: str) -> NamespaceDescription:
         table = dict(self._table(role))
-        self._check_keys((role,), table, _HALF_KEYS)
+        self._check_keys((role,), table, _NAMESPACE_KEYS)
         texts: dict[str, str] = {}
-        for key in _HALF_KEYS:
+        for key in _NAMESPACE_KEYS:
             value = table.get(key)
             if isinstance(value, str) and value:
                 texts[key] = value
@@ -152,7 +165,7 @@ class _Reading:
                 ConnectionString.parse(secret)
             except ValueError as problem:
                 self._say((role, SECRET), f"[{role}] {problem}")
-        return HalfDescription(
+        return NamespaceDescription(
             secret,
             name=texts["name"] or None,
             http=self._http(role, texts["http"]),

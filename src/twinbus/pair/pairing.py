@@ -1,137 +1,151 @@
-"""Pairing: the backlog queues are there before the first send may need them.
+"""A pair in the making: who the primary is, and which backlog queues there are, as far as that can be known now.
 
-Missing ones are created as documented, existing ones accepted as they are, surplus ones left alone. What they are for
-is told in `backlog`.
+A client starts whatever is down. What it needs is learnt from the primary, from the secondary, or from what an earlier
+start remembered (`memory`); what is still unknown or not made yet is asked for again until it is there. A message is
+refused only when there is nowhere to put it.
 """
 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+import time
+from collections.abc import Callable
+from typing import Any
+from uuid import uuid4
 
-from twinbus.client.atom import Administration, AtomError
-from twinbus.client.descriptions import Description
+from twinbus.client.diverting import MeantFor
 from twinbus.client.errors import ClientError
-from twinbus.model.entity import QueueDescription
-from twinbus.model.logged import EventLog
-from twinbus.pair import backlog
+from twinbus.pair.backlog import making
+from twinbus.pair.backlog import queues as backlog
+from twinbus.pair.backlog.diversion import Diversion, Diverted
+from twinbus.pair.backlog.making import Paired
+from twinbus.pair.backlog.rotation import Rotation
 from twinbus.pair.errors import PairingError
-from twinbus.pair.failures import Failure, kind_of
-from twinbus.pair.half import Half
-
-_log = EventLog(__name__)
-
-NOT_FOUND, CONFLICT = 404, 409
-# A queue that another client is making exists and is not there, for as long as that takes.
-MAKING_S = 0.05
-MAKING_TRIES = 8
+from twinbus.pair.memory import Memory
+from twinbus.pair.namespace.port import Identity, RemoteNamespace
+from twinbus.pair.options import SendAvailabilityOptions
+from twinbus.pair.order import queues as ordered_queues
+from twinbus.pair.order.ordered_backlog import OrderedBacklog
 
 
-@dataclass(slots=True)
-class Paired:
-    """What pairing found and made."""
+class Pairing:
+    """Made by a paired client; used on its loop."""
 
-    primary: str
-    queues: list[str] = field(default_factory=list)
-    created: list[str] = field(default_factory=list)
-    differing: dict[str, list[str]] = field(default_factory=dict)  # Used as they are; how they differ.
-    missing: dict[str, str] = field(default_factory=dict)  # Could not be made, and why.
-    surplus: dict[str, int] = field(default_factory=dict)  # Nobody's, and how many messages are stuck in each.
-
-
-async def pair(primary: Half, secondary: Half, count: int, name: str | None = None) -> Paired:
-    """Have `count` backlog queues for the primary in the secondary; a PairingError if there is none in the end."""
-    try:
-        name = name or await primary.name()
-    except ClientError as problem:
-        raise PairingError(
-            f"The primary's name is not known, since it cannot be asked now ({problem.text}). Give it as primary_name."
-        ) from problem
-    paired = Paired(name)
-    try:
-        async with await secondary.administer() as administration:
-            await _survey(administration, paired, count)
-            for index in range(count):
-                path = backlog.path(name, index)
-                if path not in paired.queues:
-                    await _create(administration, paired, index)
-    except ClientError as problem:
-        raise PairingError(f"The backlog queues of '{name}' could not be made: {problem.text}") from problem
-    paired.queues.sort(key=lambda queue: backlog.index_of(name, queue) or 0)
-    if not paired.queues:
-        why = next(iter(paired.missing.values()), "none was found")
-        raise PairingError(f"There is no backlog queue for '{name}': {why}")
-    for queue, found in paired.differing.items():
-        _log.warning(
-            "backlog.differs",
-            "backlog queue '{entity}' is not as documented: {reason}",
-            entity=queue,
-            reason="; ".join(found),
+    def __init__(
+        self,
+        primary: RemoteNamespace,
+        secondary: RemoteNamespace,
+        options: SendAvailabilityOptions,
+        primary_name: str | None,
+        on_diverted: Callable[[Diverted], None],
+    ) -> None:
+        self._primary = primary
+        self._secondary = secondary
+        self._options = options
+        self._name = primary_name
+        self.paired = Paired("")
+        self.rotation = Rotation((), options.seconds("queue_rest"), time.monotonic)
+        self.diversion = Diversion(
+            secondary, self.rotation, options.seconds("divert_timeout"), lambda: uuid4().hex, on_diverted
         )
-    for queue, stuck in paired.surplus.items():
-        if stuck:
-            _log.warning(
-                "backlog.stuck",
-                "'{entity}' is not used, and {messages} messages are stuck in it",
-                entity=queue,
-                messages=stuck,
-            )
-    return paired
+        self.diversion.find = self._find
+        self.ordered = (
+            OrderedBacklog(secondary, (), options.seconds("attempt_timeout"), on_diverted) if options.ordered else None
+        )
+        self._memory = Memory(options.state_directory, primary.reached_at, secondary.reached_at)
+        self._remembered = self._memory.load()
+        self._is_confirmed = False  # The primary itself has said who it is.
+        self._has_queues = False  # They were looked for, and made.
+        self._working = asyncio.Lock()
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether nothing is left to be learnt or made."""
+        return self._is_confirmed and self._has_queues
 
-async def _survey(administration: Administration, paired: Paired, count: int) -> None:
-    """What is there already."""
-    async for entry in administration.queues():
-        index = backlog.index_of(paired.primary, entry.description.name)
-        if index is None:
-            continue
-        if index >= count:
-            paired.surplus[entry.description.name] = entry.counts.active + entry.counts.deferred
-            continue
-        path = backlog.path(paired.primary, index)
-        paired.queues.append(path)
-        if found := backlog.differences(entry.description):
-            paired.differing[path] = found
+    async def complete(self) -> str:
+        """Learn and make what is possible now; why something is left, in words."""
+        async with self._working:
+            problems = []
+            if not self._is_confirmed:
+                problems.append(await self._learn())
+            if not self._has_queues and not self._is_provisional:
+                problems.append(await self._have_queues())
+            return " ".join(filter(None, problems))
 
+    @property
+    def _is_provisional(self) -> bool:
+        """Whether the primary's name is not known. Queues of that name are made only when a message needs one."""
+        return self.paired.primary == self._primary.provisional_name
 
-async def _create(administration: Administration, paired: Paired, index: int) -> None:
-    """One that is missing. Another client may make it at the same time; what it made will do."""
-    path = backlog.path(paired.primary, index)
-    try:
-        existing = await create_or_find(administration, backlog.description(paired.primary, index))
-    except AtomError as problem:
-        if kind_of(problem) is Failure.UNAUTHORIZED:
-            raise
-        paired.missing[path] = problem.text
-        return
-    if existing is None:
-        paired.created.append(path)
-    elif not isinstance(existing, QueueDescription):
-        paired.missing[path] = "there is a topic of that name"
-        return
-    elif found := backlog.differences(existing):
-        paired.differing[path] = found
-    paired.queues.append(path)
+    async def _find(self) -> str:
+        """A message is to be diverted, and no queue is known: find or make them; why there is none, in words."""
+        problem = await self.complete()
+        async with self._working:
+            if not self._has_queues:
+                problem = await self._have_queues()
+        return problem
 
+    @property
+    def entities(self) -> dict[str, dict[str, Any]]:
+        """What an earlier client knew of the primary's entities."""
+        return self._remembered.entities
 
-async def create_or_find(administration: Administration, description: QueueDescription) -> Description | None:
-    """Make a queue; what is there under its name, if another client was first, or None if it is ours.
+    def remember_entities(self, found: dict[str, dict[str, Any]]) -> None:
+        """For a start while the primary is down."""
+        if self._is_confirmed and found and found != self._remembered.entities:
+            self._remembered.entities = found
+            self._memory.save(self._remembered)
 
-    The other one may still be at it, or fail, so that it is asked for, and tried, again.
-    """
-    pause_s = MAKING_S
-    for left in reversed(range(MAKING_TRIES)):
+    def doubt(self) -> None:
+        """The primary is back, and another one may have its place: it is to be asked again."""
+        self._is_confirmed = False
+
+    async def _learn(self) -> str:
+        known = Identity(self._remembered.name, self._remembered.id)
+        identity, problem = await making.learn(self._primary, self._secondary, self._name, known)
+        self._is_confirmed = problem is None
+        if identity.name != self.paired.primary:
+            remembered = self._remembered.queues if identity.name == self._remembered.name else []
+            self.paired = Paired(identity.name, identity.id)
+            self._has_queues = False
+            # Until they can be listed they are taken for granted: one that is not there says so, and another is tried.
+            presumed = [] if self._is_provisional else backlog.paths(identity.name, self._options.backlog_queue_count)
+            self.rotation.use(remembered or presumed)
+            if self.ordered is not None and identity.name == self._remembered.name:
+                self.ordered.use(self._remembered.ordered_queues)
+        if identity.id != self.paired.id and self._has_queues:
+            self._has_queues = False  # They are to say that another primary uses them.
+        self.paired.id = identity.id
+        self.diversion.meant_for = MeantFor(identity.id, self._primary.reached_at)
+        if self.ordered is not None:
+            self.ordered.meant_for = self.diversion.meant_for
+        self._remember()
+        return "" if problem is None else f"The primary cannot be asked who it is: {problem.text}."
+
+    async def _have_queues(self) -> str:
+        count, identity = self._options.backlog_queue_count, Identity(self.paired.primary, self.paired.id)
         try:
-            await administration.create(description)
-            return None
-        except AtomError as problem:
-            if problem.status != CONFLICT:
-                raise
-        try:
-            return (await administration.entity(description.name)).description
-        except AtomError as problem:
-            if problem.status != NOT_FOUND or not left:
-                raise
-        await asyncio.sleep(pause_s)
-        pause_s *= 2
-    raise AssertionError("the last try returns or raises")
+            self.paired = await making.have(self._secondary, identity, self._primary, count)
+            self.rotation.use(self.paired.queues)
+            if self.ordered is not None:
+                self.ordered.use(await ordered_queues.have(self._secondary, identity.name, count))
+        except ClientError as problem:
+            return f"The backlog queues of '{identity.name}' could not be looked for: {problem.text}."
+        except PairingError as problem:
+            return str(problem)
+        self._has_queues = True
+        self._remember()
+        return ""
+
+    def _remember(self) -> None:
+        remembered, paired = self._remembered, self.paired
+        if self._is_provisional:
+            return
+        before = (remembered.name, remembered.id, remembered.queues, remembered.ordered_queues)
+        remembered.name, remembered.id = paired.primary, paired.id
+        if self._has_queues:
+            remembered.queues = list(paired.queues)
+            remembered.ordered_queues = [] if self.ordered is None else self.ordered.queues
+        if before != (remembered.name, remembered.id, remembered.queues, remembered.ordered_queues):
+            self._memory.save(remembered)

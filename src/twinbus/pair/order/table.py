@@ -1,7 +1,8 @@
-"""Order through an outage: where the next message of a session goes, so that it does not overtake earlier ones.
+"""Order through an outage: where the earlier messages of a session are, as far as a client can know.
 
-A pure table: while messages of a session may be in the backlog, later ones go there too, even to a healthy primary's
-cost; the session returns when the backlog, asked for it, has none. Asking and sending is `ordered_route`'s work.
+A pure table. While messages of a session may be in the backlog, later ones go there too, even to a healthy primary's
+cost (`route.router`); the session returns when the backlog, asked for it, has none. Asking and sending is left to
+`ordered_backlog`.
 """
 
 from __future__ import annotations
@@ -11,8 +12,7 @@ from hashlib import sha256
 
 from twinbus.model.address import ORDERED_BACKLOG_PART
 from twinbus.model.entity import QueueDescription
-from twinbus.pair.backlog import DOCUMENTED
-from twinbus.pair.health import Route
+from twinbus.pair.backlog.queues import DOCUMENTED
 
 TRANSFER_ORDERED = ORDERED_BACKLOG_PART.strip("/")
 # One that is as a backlog queue is, and in which a session stays in order.
@@ -27,15 +27,6 @@ class Place(Enum):
     BEHIND = "behind"  # Some may be in the backlog.
 
 
-class Step(Enum):
-    """What to do with the next message."""
-
-    ASK = "ask the backlog"
-    PRIMARY = "send to the primary"
-    BACKLOG = "send to the backlog"
-    REFUSE = "send nowhere"
-
-
 class Sign(Enum):
     """What is learnt of a session."""
 
@@ -44,18 +35,10 @@ class Sign(Enum):
     DIVERTING = "one is about to go to the backlog"
 
 
-STEPS: dict[tuple[Place, Route], Step] = {
-    (Place.UNKNOWN, Route.PRIMARY): Step.ASK,
-    (Place.HOME, Route.PRIMARY): Step.PRIMARY,
-    (Place.BEHIND, Route.PRIMARY): Step.ASK,
-    **{(place, Route.BACKLOG): Step.BACKLOG for place in Place},
-    **{(place, Route.NOWHERE): Step.REFUSE for place in Place},
-}
-
 PLACES: dict[tuple[Place, Sign], Place] = {
     **{(place, Sign.NONE_THERE): Place.HOME for place in Place},
     **{(place, Sign.SOME_THERE): Place.BEHIND for place in Place},
-    # Told before the send, because a send whose answer is lost may have arrived.
+    # Learnt before the send, because a send whose answer is lost may have arrived.
     **{(place, Sign.DIVERTING): Place.BEHIND for place in Place},
 }
 
