@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from twinbus.pair import ledger_sqlite
-from twinbus.pair.ledger import Copy, Key, State
-from twinbus.pair.ledger_storage import NAMES
+from twinbus.pair.ledger import sqlite as ledger_sqlite
+from twinbus.pair.ledger.decisions import Copy, Key, State
+from twinbus.pair.ledger.storage import NAMES
 
 _NAME = f"SELECT id FROM {NAMES} WHERE name = ?"
 

@@ -1,6 +1,6 @@
 """A ledger as applications and receivers use it: opened by name, kept on a thread of its own, trimmed, and counted.
 
-What is decided is told in `ledger`, what is stored in `ledger_sqlite` and `ledger_postgres`. The shells at the end
+What is decided is in `decisions`, what is stored in `sqlite` and `postgres`. The shells at the end
 (`Ledger`, and the one for asyncio in `aio`) only wait.
 """
 
@@ -13,19 +13,17 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from twinbus.model.errors import BusError
-from twinbus.pair import ledger_sqlite, receiving_sdk
 from twinbus.pair.errors import AlreadyDoneError, LedgerError
-from twinbus.pair.ledger import Copy, Decision, Key, State
-from twinbus.pair.ledger_joining import Joining
-from twinbus.pair.ledger_storage import TRIM_CHUNK, Claim, Command, Extend, Mark, Record, Storage, Trim
-from twinbus.pair.tags import Tag
+from twinbus.pair.ledger import sqlite as ledger_sqlite
+from twinbus.pair.ledger.decisions import Copy, Decision, Key, State
+from twinbus.pair.ledger.handed import handed
+from twinbus.pair.ledger.joining import Joining
+from twinbus.pair.ledger.storage import TRIM_CHUNK, Claim, Command, Extend, Mark, Record, Storage, Trim
+from twinbus.pair.ledger.tags import Tag
 from twinbus.sql.group import GroupCommit
-
-if TYPE_CHECKING:
-    from azure.servicebus import ServiceBusReceivedMessage
 
 KEEP = timedelta(days=7)
 LEASE_S = 60.0
@@ -106,7 +104,7 @@ class LedgerCore:
         return max(self.lease_ms, int(min(lock_s or 0.0, LEASE_MAX_S) * 1000))
 
     def listen(self, listener: Callable[[Key], None]) -> None:
-        """Be told of marks made here, on the ledger's thread."""
+        """Hear of marks made here, on the ledger's thread."""
         self._listeners.append(listener)
 
     def unlisten(self, listener: Callable[[Key], None]) -> None:
@@ -122,7 +120,7 @@ class LedgerCore:
         return {name: self.counts[name] for name in names}
 
     def export(self, scope: str | None = None) -> Iterator[Record]:
-        """Every row, read beside whoever writes; for reconciling."""
+        """Every row, read while others write; for reconciling."""
         return records(self.where, scope)
 
     # The inside.
@@ -155,11 +153,11 @@ class LedgerCore:
             self.counts[_COUNTED[command.decision]] += 1
         elif isinstance(command, Mark):
             self.counts["marked" if command.changed else "marked_before"] += 1
-            self._tell(command.key)
+            self._wake(command.key)
         elif isinstance(command, Trim):
             self.counts["trimmed"] += command.removed
 
-    def _tell(self, key: Key) -> None:
+    def _wake(self, key: Key) -> None:
         for listener in list(self._listeners):
             listener(key)
 
@@ -182,10 +180,6 @@ class LedgerCore:
     def _trim_chunk(self, after: int) -> Future[Trim]:
         return self._submit(Trim(self.keep_ms, self.entries_max, after))
 
-    def _handed(self, message: ServiceBusReceivedMessage) -> tuple[Key, Copy] | None:
-        found: tuple[Key, Copy] | None = receiving_sdk.handed(message)
-        return found
-
     def _end(self) -> None:
         self._group.close()
 
@@ -193,18 +187,16 @@ class LedgerCore:
 class Ledger(LedgerCore):
     """A ledger for synchronous applications."""
 
-    def done(self, message: ServiceBusReceivedMessage, *, connection: Any = None) -> None:
+    def done(self, message: Any, *, connection: Any = None) -> None:
         """The work on a message is done: durable when this returns, or, with a connection, with its transaction.
 
         In a transaction it raises AlreadyDoneError where somebody else has done the work, so that it is rolled back.
         """
-        handed = self._handed(message)
-        if handed is None:
-            raise ValueError("The message was not handed out by a receiver with this ledger, or has no tag.")
+        found = _handed(message)
         if connection is None:
-            self.mark(*handed, State.DONE).result()
-        elif not self._joining.mark(connection, *handed, self._clock.now_ms()):
-            raise AlreadyDoneError(f"The work on {handed[0].tag!r} was done before; roll the transaction back.")
+            self.mark(*found, State.DONE).result()
+        elif not self._joining.mark(connection, *found, self._clock.now_ms()):
+            raise AlreadyDoneError(f"The work on {found[0].tag!r} was done before; roll the transaction back.")
 
     def trim(self) -> int:
         """Forget what is older than `keep`, now; how many rows that were."""
@@ -229,15 +221,13 @@ class Ledger(LedgerCore):
 class AsyncLedger(LedgerCore):
     """A ledger for applications with an event loop."""
 
-    async def done(self, message: ServiceBusReceivedMessage, *, connection: Any = None) -> None:
+    async def done(self, message: Any, *, connection: Any = None) -> None:
         """As `Ledger.done`; a psycopg connection may be an asynchronous one."""
-        handed = self._handed(message)
-        if handed is None:
-            raise ValueError("The message was not handed out by a receiver with this ledger, or has no tag.")
+        found = _handed(message)
         if connection is None:
-            await asyncio.wrap_future(self.mark(*handed, State.DONE))
-        elif not await self._joining.mark_async(connection, *handed, self._clock.now_ms()):
-            raise AlreadyDoneError(f"The work on {handed[0].tag!r} was done before; roll the transaction back.")
+            await asyncio.wrap_future(self.mark(*found, State.DONE))
+        elif not await self._joining.mark_async(connection, *found, self._clock.now_ms()):
+            raise AlreadyDoneError(f"The work on {found[0].tag!r} was done before; roll the transaction back.")
 
     async def close(self) -> None:
         """Finish what is under way, and release the database."""
@@ -250,6 +240,13 @@ class AsyncLedger(LedgerCore):
         await self.close()
 
 
+def _handed(message: Any) -> tuple[Key, Copy]:
+    found = handed(message)
+    if found is None:
+        raise ValueError("The message was not handed out by a receiver with this ledger, or has no tag.")
+    return found
+
+
 def is_postgres(where: str) -> bool:
     """Whether a ledger's place is a database's address, and not a file."""
     return where.startswith(POSTGRES)
@@ -259,7 +256,7 @@ def open_storage(where: str) -> Storage:
     """The storage that a name means."""
     try:
         if is_postgres(where):
-            from twinbus.pair.ledger_postgres import PostgresStorage  # psycopg is not needed for a file.
+            from twinbus.pair.ledger.postgres import PostgresStorage  # psycopg is not needed for a file.
 
             return PostgresStorage(where)
         return ledger_sqlite.SqliteStorage(where)
@@ -270,7 +267,7 @@ def open_storage(where: str) -> Storage:
 def records(where: str, scope: str | None = None) -> Iterator[Record]:
     """Every row of a ledger."""
     if is_postgres(where):
-        from twinbus.pair.ledger_postgres import records as from_postgres
+        from twinbus.pair.ledger.postgres import records as from_postgres
 
         return from_postgres(where, scope)
     return ledger_sqlite.records(where, scope)

@@ -11,8 +11,8 @@ from typing import Any, LiteralString
 
 from twinbus.model.errors import BusError, Fault
 from twinbus.model.extras import needing
-from twinbus.pair.ledger import Copy, Entry, Key, State
-from twinbus.pair.ledger_storage import NAMES, TABLE, TRIM_CHUNK, Command, Group, Record, Row, Trim
+from twinbus.pair.ledger.decisions import Copy, Entry, Key, State
+from twinbus.pair.ledger.storage import NAMES, TABLE, TRIM_CHUNK, Command, Group, Record, Row, Trim
 from twinbus.sql import postgres
 
 with needing("psycopg"):
@@ -20,7 +20,7 @@ with needing("psycopg"):
 
 ATTEMPTS = 8
 READ_ROWS = 5000
-# Whoever creates the tables keeps others from doing so at the same time.
+# One who creates the tables keeps others from doing so at the same time.
 _LOCK = 7_745_001
 _SCHEMA = f"""
 CREATE TABLE IF NOT EXISTS {NAMES} (id bigserial PRIMARY KEY, name text NOT NULL UNIQUE);
@@ -137,7 +137,7 @@ class PostgresStorage:
     def _load(
         self, connection: postgres.Connection, keys: Sequence[Key], marks: set[Key]
     ) -> tuple[dict[Key, Row], frozenset[Key]]:
-        """The rows, locked; marks wait for whoever has a row in hand, claims take that for an answer."""
+        """The rows, locked; marks wait for the transaction that has a row in hand, claims take that for an answer."""
         rows = {key: Row(None, None) for key in keys}
         asked = [(self._name(key.scope), key.tag) for key in keys]
         by_place = dict(zip(asked, keys, strict=True))

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import NamedTuple, Protocol
 
 from twinbus.model.errors import BusError
-from twinbus.pair.ledger import Claimed, Copy, Decision, Entry, Key, State, claim, extend, mark
+from twinbus.pair.ledger.decisions import Claimed, Copy, Decision, Entry, Key, State, claim, extend, mark
 
 TABLE = "twinbus_ledger"
 NAMES = "twinbus_ledger_name"
@@ -117,7 +117,7 @@ class Storage(Protocol):
 
 
 class Ledgers(Protocol):
-    """Reads all rows, beside the storage that writes."""
+    """Reads all rows, at the same time as the storage that writes."""
 
     def records(self, scope: str | None = None) -> Iterator[Record]:
         """Every row, in the order in which tags became known."""

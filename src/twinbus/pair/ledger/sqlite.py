@@ -1,7 +1,7 @@
-"""A ledger in a SQLite file: the application's own database, or one beside it.
+"""A ledger in a SQLite file: the application's own database, or one of its own.
 
 Rows are appended, found by one index, and forgotten from the oldest end; a group of commands is one transaction of
-three statements. Decisions are made by `ledger`, threads belong to `ledger_keeping`.
+three statements. Decisions are made by `decisions`, threads belong to `ledger`.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from twinbus.model.errors import BusError, Fault
-from twinbus.pair.ledger import Copy, Entry, Key, State
-from twinbus.pair.ledger_storage import NAMES, TABLE, TRIM_CHUNK, Command, Group, Mark, Record, Row, Trim, needs_sync
+from twinbus.pair.ledger.decisions import Copy, Entry, Key, State
+from twinbus.pair.ledger.storage import NAMES, TABLE, TRIM_CHUNK, Command, Group, Mark, Record, Row, Trim, needs_sync
 from twinbus.sql import shared_sqlite
 
 CACHE_KIB = 64 * 1024
@@ -79,7 +79,7 @@ WHERE {TABLE}.state < {int(State.DONE)}
 
 
 class SqliteStorage:
-    """A ledger's rows in a file; whoever else writes there is waited for."""
+    """A ledger's rows in a file; others who write there are waited for."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -254,7 +254,7 @@ class SqliteStorage:
 
 
 def records(path: str, scope: str | None = None, after: int = 0) -> Iterator[Record]:
-    """Every row of a ledger in a file, read beside whoever writes."""
+    """Every row of a ledger in a file, read while others write."""
     database = sqlite3.connect(f"{Path(path).absolute().as_uri()}?mode=ro", uri=True)
     try:
         for entity, tag, state, namespace, sequence_number, at_ms, suppressed in database.execute(

@@ -1,7 +1,7 @@
 """What is to be done with a copy of a message: a pure state machine as two tables, by tag and consumer.
 
-A copy is handed out, held or suppressed by what is known of its tag; where that is kept is told in `ledger_sqlite` and
-`ledger_postgres`, who asks in `receiving`.
+A copy is handed out, held or suppressed by what is known of its tag; where that is stored is in `sqlite` and
+`postgres`, who asks in `receiving`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Entry(NamedTuple):
     until_ms: int  # When a claim lapses; it means nothing in the other states.
 
 
-class Standing(Enum):
+class CopyRelation(Enum):
     """How a copy stands to the one in the ledger."""
 
     SAME = "the same copy"
@@ -58,19 +58,19 @@ class Decision(Enum):
     DEAD_LETTER = "dead-letter again"
 
 
-DECISIONS: dict[tuple[State, Standing], Decision] = {
-    (State.CLAIMED, Standing.SAME): Decision.HAND_OUT,  # It was delivered again: its work was not finished.
-    (State.CLAIMED, Standing.OTHER): Decision.HOLD,
-    (State.CLAIMED, Standing.LATE): Decision.HAND_OUT,
-    (State.DEFERRED, Standing.SAME): Decision.HAND_OUT,
-    (State.DEFERRED, Standing.OTHER): Decision.SUPPRESS,
-    (State.DEFERRED, Standing.LATE): Decision.SUPPRESS,
-    (State.DONE, Standing.SAME): Decision.SUPPRESS,
-    (State.DONE, Standing.OTHER): Decision.SUPPRESS,
-    (State.DONE, Standing.LATE): Decision.SUPPRESS,
-    (State.DEAD_LETTERED, Standing.SAME): Decision.DEAD_LETTER,
-    (State.DEAD_LETTERED, Standing.OTHER): Decision.SUPPRESS,
-    (State.DEAD_LETTERED, Standing.LATE): Decision.SUPPRESS,
+DECISIONS: dict[tuple[State, CopyRelation], Decision] = {
+    (State.CLAIMED, CopyRelation.SAME): Decision.HAND_OUT,  # It was delivered again: its work was not finished.
+    (State.CLAIMED, CopyRelation.OTHER): Decision.HOLD,
+    (State.CLAIMED, CopyRelation.LATE): Decision.HAND_OUT,
+    (State.DEFERRED, CopyRelation.SAME): Decision.HAND_OUT,
+    (State.DEFERRED, CopyRelation.OTHER): Decision.SUPPRESS,
+    (State.DEFERRED, CopyRelation.LATE): Decision.SUPPRESS,
+    (State.DONE, CopyRelation.SAME): Decision.SUPPRESS,
+    (State.DONE, CopyRelation.OTHER): Decision.SUPPRESS,
+    (State.DONE, CopyRelation.LATE): Decision.SUPPRESS,
+    (State.DEAD_LETTERED, CopyRelation.SAME): Decision.DEAD_LETTER,
+    (State.DEAD_LETTERED, CopyRelation.OTHER): Decision.SUPPRESS,
+    (State.DEAD_LETTERED, CopyRelation.LATE): Decision.SUPPRESS,
 }
 
 # What a mark makes of a state; what is not here is over, and stays as it is.
@@ -88,16 +88,16 @@ class Claimed(NamedTuple):
     entry: Entry
 
 
-def standing(entry: Entry, copy: Copy, now_ms: int) -> Standing:
+def relation(entry: Entry, copy: Copy, now_ms: int) -> CopyRelation:
     """How a copy stands to the one in the ledger."""
     if entry.copy == copy:
-        return Standing.SAME
-    return Standing.OTHER if now_ms < entry.until_ms else Standing.LATE
+        return CopyRelation.SAME
+    return CopyRelation.OTHER if now_ms < entry.until_ms else CopyRelation.LATE
 
 
 def claim(entry: Entry | None, copy: Copy, now_ms: int, lease_ms: int, at_once: State | None = None) -> Claimed:
     """A copy arrived. With `at_once` it is marked as it is handed out, because it cannot be settled later."""
-    decision = Decision.HAND_OUT if entry is None else DECISIONS[entry.state, standing(entry, copy, now_ms)]
+    decision = Decision.HAND_OUT if entry is None else DECISIONS[entry.state, relation(entry, copy, now_ms)]
     if decision is Decision.HAND_OUT:
         return Claimed(decision, Entry(at_once or State.CLAIMED, copy, now_ms + lease_ms))
     assert entry is not None

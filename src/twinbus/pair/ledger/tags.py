@@ -1,7 +1,7 @@
 """The tag that all copies of one message share: its MessageId, its subject, or a property of the application.
 
-One definition for the ledger, and for whoever merges or reconciles later. How a message of the SDK is taken apart is
-`sdk`'s business.
+One definition for the ledger, and for those who merge or reconcile later. How a message of the SDK is taken apart is
+left to `sdk`.
 """
 
 from __future__ import annotations
