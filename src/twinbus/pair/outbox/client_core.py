@@ -1,6 +1,6 @@
 """What a client with an outbox before one namespace is, whatever its flavour: an outbox, a way out, a dispatcher.
 
-The flavours (`outbox_client`, `outbox_aio`) add how to wait. A pair has its own way to use an outbox (`outbox_pair`).
+The flavours (`client_sync`, `client_aio`) add how to wait. A pair has its own way to use an outbox (`behind_pair`).
 """
 
 from __future__ import annotations
@@ -11,14 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from twinbus.client import ConnectionString
-from twinbus.pair.core import trusting
-from twinbus.pair.dispatch import MAX_IN_FLIGHT, Dispatcher, Progress
-from twinbus.pair.dispatch_routes import alone
-from twinbus.pair.half import Half
-from twinbus.pair.outbox import Outbox
-from twinbus.pair.outbox_rows import Entry
-
-TIMEOUT_S = 20.0
+from twinbus.pair.namespace.own_client import OwnClientNamespace
+from twinbus.pair.outbox.dispatcher import MAX_IN_FLIGHT, TIMEOUT_S, Dispatcher, Progress, alone
+from twinbus.pair.outbox.outbox import Outbox
+from twinbus.pair.outbox.rows import Entry
+from twinbus.pair.sdk.messages import trusting
 
 
 class OutboxCore:
@@ -36,10 +33,12 @@ class OutboxCore:
     ) -> None:
         self._owned = not isinstance(outbox, Outbox)
         self.outbox = outbox if isinstance(outbox, Outbox) else Outbox(outbox)
-        self.half = Half(
+        self.namespace = OwnClientNamespace(
             "namespace", ConnectionString.parse(connection_string), tls=trusting(kwargs), timeout_s=TIMEOUT_S
         )
-        self.dispatcher = Dispatcher(self.outbox, alone(self.half), max_in_flight=max_in_flight, on_refused=on_refused)
+        self.dispatcher = Dispatcher(
+            self.outbox, alone(self.namespace), max_in_flight=max_in_flight, on_refused=on_refused
+        )
         self._dispatch = dispatch
         self._task: asyncio.Task[None] | None = None
 
@@ -59,6 +58,6 @@ class OutboxCore:
         if task is not None:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-        await self.half.close()
+        await self.namespace.close()
         if self._owned:
             await asyncio.to_thread(self.outbox.close)

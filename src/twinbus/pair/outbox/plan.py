@@ -1,48 +1,33 @@
-"""In which order messages leave an outbox: a pure plan that is told what waits and what became of what was sent.
+"""In which order messages leave an outbox: a pure plan that learns what waits and what became of what was sent.
 
-Messages of one lane (a session or key of one entity) go one after the other, each when the one before is acknowledged
-and forgotten; lanes, and messages without one, go beside each other. Sending and forgetting is `dispatch`'s work.
+Messages of one order group (a session or key of one entity) go one after the other, each when the one before is
+acknowledged and forgotten; groups, and messages without one, go at the same time. Sending and forgetting is left to
+`dispatcher`.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from enum import Enum
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
-from twinbus.pair.outbox_rows import Entry, Wanted
+from twinbus.pair.outbox.entries import Entry, Wanted
 
 WINDOW = 1000  # Messages in memory.
 WINDOW_BYTES = 16 * 1024 * 1024
-LANE_DEPTH = 50  # Messages of one lane in memory, so that a long one leaves room for others.
-LOT = 100  # Messages without a lane that are sent together.
+GROUP_DEPTH = 50  # Messages of one group in memory, so that a long one leaves room for others.
+LOT = 100  # Messages without a group that are sent together.
 PAUSE_S = 0.5
 PAUSE_MAX_S = 30.0
 
 
-class Fate(Enum):
-    """What became of a message that was sent."""
-
-    SENT = "acknowledged"
-    REFUSED = "refused for good"
-    LATER = "not taken at present"
-
-
 class Lot(NamedTuple):
-    """Messages for one entity that are sent together: one of a lane, or several without."""
+    """Messages for one entity that are sent together: one of a group, or several without."""
 
     path: str
     key: str | None
     entries: tuple[Entry, ...]
-
-
-class Outcome(NamedTuple):
-    """What became of one message, and why."""
-
-    fate: Fate
-    reason: str = ""
 
 
 @dataclass(slots=True)
@@ -53,27 +38,19 @@ class Pause:
     length_s: float
 
 
-@dataclass(slots=True)
-class Settled:
-    """What is to be written down about a lot."""
-
-    sent: list[int] = field(default_factory=list)
-    refused: list[tuple[int, str]] = field(default_factory=list)
-
-
-class Lanes:
-    """What a dispatcher has in memory. Times are on the clock of whoever asks."""
+class DispatchPlan:
+    """What a dispatcher has in memory. Times are on the clock of the caller."""
 
     def __init__(self, max_in_flight: int) -> None:
         self._max_in_flight = max_in_flight
         self._known: dict[int, Entry] = {}  # All of them, those that are under way included.
         self._bytes = 0
-        self._lanes: dict[str, deque[Entry]] = {}
-        self._loose: dict[str, deque[Entry]] = {}  # Without a lane, by path.
-        self._busy: set[str] = set()  # Lanes of which a message is under way.
+        self._groups: dict[str, deque[Entry]] = {}
+        self._loose: dict[str, deque[Entry]] = {}  # Without a group, by path.
+        self._busy: set[str] = set()  # Groups of which a message is under way.
         self._under_way = 0
         self._pauses: dict[str, Pause] = {}
-        self._unloaded: set[str] = set()  # Lanes that were given up since the outbox was last asked.
+        self._unloaded: set[str] = set()  # Groups that were given up since the outbox was last asked.
 
     @property
     def under_way(self) -> int:
@@ -91,41 +68,43 @@ class Lanes:
         if room <= WINDOW // 4 or room_bytes <= WINDOW_BYTES // 4:
             return None
         self._unloaded.clear()
-        deep = [lane for lane, waiting in self._lanes.items() if len(waiting) >= LANE_DEPTH]
+        deep = [group for group, waiting in self._groups.items() if len(waiting) >= GROUP_DEPTH]
         return Wanted(room, room_bytes, list(self._known), deep, self.paused(now))
 
     def add(self, entries: Sequence[Entry], now: float) -> None:
         """Messages that were taken from the outbox, in its order.
 
-        Of a lane they are taken without a gap: not if it was given up while the outbox was asked, since earlier ones
+        Of a group they are taken without a gap: not if it was given up while the outbox was asked, since earlier ones
         are missing then, and never behind one that was passed over.
         """
         paused = set(self.paused(now))
         for entry in entries:
             path = entry.path.lower()
-            if entry.number in self._known or path in paused or entry.lane in self._unloaded:
+            if entry.number in self._known or path in paused or entry.order_group in self._unloaded:
                 continue
-            if entry.lane is not None and len(self._lane(entry.lane)) >= LANE_DEPTH:
+            if entry.order_group is not None and len(self._group(entry.order_group)) >= GROUP_DEPTH:
                 continue
             self._known[entry.number] = entry
             self._bytes += len(entry.payload)
-            waiting = self._loose.setdefault(path, deque()) if entry.lane is None else self._lane(entry.lane)
+            waiting = (
+                self._loose.setdefault(path, deque()) if entry.order_group is None else self._group(entry.order_group)
+            )
             waiting.append(entry)
 
-    def _lane(self, lane: str) -> deque[Entry]:
-        return self._lanes.setdefault(lane, deque())
+    def _group(self, group: str) -> deque[Entry]:
+        return self._groups.setdefault(group, deque())
 
     def next(self, now: float) -> list[Lot]:
         """What is to be sent now; it is under way from here on."""
         lots: list[Lot] = []
         room = self._max_in_flight - self._under_way
         paused = set(self.paused(now))
-        for lane, waiting in self._lanes.items():
+        for group, waiting in self._groups.items():
             if len(lots) == room:
                 break
-            if waiting and lane not in self._busy and waiting[0].path.lower() not in paused:
+            if waiting and group not in self._busy and waiting[0].path.lower() not in paused:
                 entry = waiting[0]
-                self._busy.add(lane)
+                self._busy.add(group)
                 lots.append(Lot(entry.path, entry.key, (entry,)))
         for path, loose in self._loose.items():
             while loose and len(lots) < room and path not in paused:
@@ -133,39 +112,32 @@ class Lanes:
         self._under_way += len(lots)
         return lots
 
-    def done(self, lot: Lot, outcomes: Sequence[Outcome], now: float) -> Settled:
-        """What became of a lot. It stays under way until `settled`, so that nothing of its lane overtakes the note."""
-        settled = Settled()
-        for entry, outcome in zip(lot.entries, outcomes, strict=True):
-            if outcome.fate is Fate.SENT:
-                settled.sent.append(entry.number)
-            elif outcome.fate is Fate.REFUSED:
-                settled.refused.append((entry.number, outcome.reason))
-        if any(outcome.fate is Fate.LATER for outcome in outcomes):
-            self._pause(lot.path.lower(), now)
-        elif settled.sent:
-            self._pauses.pop(lot.path.lower(), None)
-        return settled
+    def ended(self, lot: Lot, gone: Collection[int], *, took: bool, is_blocked: bool, now: float) -> None:
+        """What became of a lot: `gone` are the numbers that the outbox no longer has waiting.
 
-    def settled(self, lot: Lot, noted: bool, settled: Settled, now: float) -> None:
-        """The note was written down, or it was not: then nothing more of the lane leaves before it is."""
+        A message of a group that is not gone is sent again before anything that follows it.
+        """
+        path = lot.path.lower()
+        if is_blocked:
+            self._pause(path, now)
+        elif took:
+            self._pauses.pop(path, None)
         self._under_way -= 1
-        gone = {*settled.sent, *(number for number, _ in settled.refused)} if noted else set()
         for entry in lot.entries:
             self._forget(entry)
         if lot.key is not None:
-            lane = lot.entries[0].lane
-            assert lane is not None
-            self._busy.discard(lane)
-            waiting = self._lanes[lane]
+            group = lot.entries[0].order_group
+            assert group is not None
+            self._busy.discard(group)
+            waiting = self._groups[group]
             if lot.entries[0].number in gone:
                 waiting.popleft()
                 if not waiting:
-                    del self._lanes[lane]
+                    del self._groups[group]
             else:
-                self._unload_lane(lane)
-        if lot.path.lower() in self.paused(now):
-            self._unload_path(lot.path.lower())
+                self._unload_group(group)
+        if path in self.paused(now):
+            self._unload_path(path)
 
     # Pauses
 
@@ -198,13 +170,13 @@ class Lanes:
         if self._known.pop(entry.number, None) is not None:
             self._bytes -= len(entry.payload)
 
-    def _unload_lane(self, lane: str) -> None:
-        self._unloaded.add(lane)
-        for entry in self._lanes.pop(lane, ()):
+    def _unload_group(self, group: str) -> None:
+        self._unloaded.add(group)
+        for entry in self._groups.pop(group, ()):
             self._forget(entry)
 
     def _unload_path(self, path: str) -> None:
-        for lane in [lane for lane in self._lanes if lane.split("\n", 1)[0] == path and lane not in self._busy]:
-            self._unload_lane(lane)
+        for group in [group for group in self._groups if group.split("\n", 1)[0] == path and group not in self._busy]:
+            self._unload_group(group)
         for entry in self._loose.pop(path, ()):
             self._forget(entry)

@@ -1,6 +1,6 @@
 """What an outbox holds: messages on their way in, and as they wait for the dispatcher.
 
-Where they are kept is told by `outbox_sqlite` and `outbox_postgres`; in which order they leave, by `dispatch_lanes`.
+The tables are in `sqlite` and `postgres`; in which order messages leave is decided by `plan`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,9 @@ from typing import NamedTuple, Protocol
 from twinbus.client import messages
 from twinbus.client.diverting import with_id
 from twinbus.pair.errors import OutboxFullError
+from twinbus.pair.outbox.entries import Entry as Entry
+from twinbus.pair.outbox.entries import Wanted as Wanted
+from twinbus.pair.route.queued import Queued as Queued
 
 VERSION = 1
 MAX_MESSAGES = 1_000_000
@@ -24,27 +27,9 @@ class Row(NamedTuple):
     """A message about to be put."""
 
     path: str
-    lane: str | None  # What keeps messages in order; None for a message that overlaps with any other.
+    order_group: str | None  # What keeps messages in order; None for a message that overlaps with any other.
     message_id: str
     payload: bytes
-
-
-class Entry(NamedTuple):
-    """A message that waits, or that was refused for good and set aside."""
-
-    number: int
-    path: str
-    lane: str | None
-    message_id: str
-    put_at_ms: int
-    payload: bytes
-    aside_at_ms: int | None = None
-    reason: str | None = None
-
-    @property
-    def key(self) -> str | None:
-        """The session or key that the message is kept in order by."""
-        return None if self.lane is None else self.lane.split("\n", 1)[1]
 
 
 class Counts(NamedTuple):
@@ -61,14 +46,6 @@ class Lease(NamedTuple):
 
     holder: str
     until_ms: int
-
-
-class Queued(NamedTuple):
-    """Messages that are safe in an outbox and on their way from there: what an application is told."""
-
-    path: str
-    message_ids: list[str]
-    numbers: list[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,16 +82,6 @@ class Limits:
             )
 
 
-class Wanted(NamedTuple):
-    """Which messages a dispatcher has room for: the first so many, apart from those that it knows or cannot send."""
-
-    limit: int
-    max_bytes: int
-    known: Sequence[int] = ()
-    busy_lanes: Sequence[str] = ()
-    paused_paths: Sequence[str] = ()
-
-
 class Tables(Protocol):
     """An outbox's tables, in a transaction that somebody else begins and ends."""
 
@@ -132,14 +99,14 @@ class Tables(Protocol):
 
     def look(self, limit: int, from_number: int, aside: bool | None) -> list[Entry]: ...
 
-    def holds(self, lane: str) -> bool: ...
+    def holds(self, order_group: str) -> bool: ...
 
     def lease(self) -> Lease | None: ...
 
     def set_lease(self, lease: Lease | None) -> None: ...
 
 
-def lane_of(path: str, key: str | None) -> str | None:
+def order_group_of(path: str, key: str | None) -> str | None:
     """What keeps a message in order: paths compare without case, keys with it."""
     return None if key is None else f"{path.lower()}\n{key}"
 
@@ -162,5 +129,5 @@ def rows_of(payloads: Sequence[bytes], path: str, key: str | None, new_id: Calla
             message_id = new_id()
             payload = with_id(payload, message_id)
         own = key if key is not None else found.session_id or found.partition_key
-        rows.append(Row(path, lane_of(path, own), message_id, payload))
+        rows.append(Row(path, order_group_of(path, own), message_id, payload))
     return rows

@@ -1,8 +1,6 @@
-"""The dispatcher: takes messages from an outbox, has them sent, and forgets them when they are acknowledged.
+"""The dispatcher: takes messages from an outbox, has the mover send them, and forgets those that were acknowledged.
 
-Send, then acknowledge, then remove: whoever is killed in between leaves the message in the outbox, under its id. One
-dispatcher at a time works on an outbox: it holds a lease. The order is told by `dispatch_lanes`, the way by
-`dispatch_routes`.
+One dispatcher at a time works on an outbox: it holds a lease. In which order messages leave is decided by `plan`.
 """
 
 from __future__ import annotations
@@ -10,24 +8,32 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import NamedTuple
 from uuid import uuid4
 
+from twinbus.client.errors import NOT_TAKEN, ClientError
+from twinbus.client.mover import Moved, Ready, move
 from twinbus.model.logged import EventLog
-from twinbus.pair.dispatch_lanes import Fate, Lanes, Lot, Outcome
-from twinbus.pair.dispatch_routes import Deliver
+from twinbus.pair import listeners
 from twinbus.pair.errors import OutboxError
-from twinbus.pair.outbox import Outbox
-from twinbus.pair.outbox_rows import Entry, Lease, Tables
+from twinbus.pair.namespace.port import RemoteNamespace
+from twinbus.pair.outbox.outbox import Outbox
+from twinbus.pair.outbox.plan import DispatchPlan, Lot
+from twinbus.pair.outbox.rows import Entry, Lease, Tables
 
 _log = EventLog(__name__)
 
+# Has an entity take encoded messages that are kept in order by a key, or by none; raises a ClientError.
+Deliver = Callable[[str, Sequence[bytes], str | None], Awaitable[None]]
+
 MAX_IN_FLIGHT = 32
+TIMEOUT_S = 20.0
 LEASE_S = 10.0
 RENEW_S = 3.0
-POLL_S = 1.0  # Another process may put messages, which nobody here is told of.
+POLL_S = 1.0  # Another process may put messages, which nobody here hears of.
 NOTE_AGAIN_S = 1.0
 
 
@@ -53,7 +59,7 @@ class Dispatcher:
     ) -> None:
         self._outbox = outbox
         self._deliver = deliver
-        self._lanes = Lanes(max_in_flight)
+        self._plan = DispatchPlan(max_in_flight)
         self._on_refused = on_refused
         self._holder = f"{_place()} {os.getpid()} {uuid4().hex[:8]}"
         self._leased_until = float("-inf")  # On the loop's clock.
@@ -62,6 +68,7 @@ class Dispatcher:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._woken = asyncio.Event()
         self._more = True  # Whether the outbox may hold what is not known here.
+        self._blocked: dict[str, str] = {}  # Why an entity takes nothing at present, by path.
         self.progress = Progress()
 
     def wake(self) -> None:
@@ -107,7 +114,7 @@ class Dispatcher:
                 left = counts.messages - counts.aside
                 if self.progress.sent + self.progress.refused != done:
                     done, quiet_since = self.progress.sent + self.progress.refused, self._loop.time()
-                if not left or (not self._lanes.under_way and self._loop.time() - quiet_since > patience_s):
+                if not left or (not self._plan.under_way and self._loop.time() - quiet_since > patience_s):
                     return left
         finally:
             await self._end()
@@ -118,12 +125,12 @@ class Dispatcher:
         self._woken.clear()
         if await self._has_lease():
             await self._fill()
-            for lot in self._lanes.next(self._loop.time()):
+            for lot in self._plan.next(self._loop.time()):
                 task = self._loop.create_task(self._send(lot))
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
         now = self._loop.time()
-        wait_s = min([poll_s, *([due - now] if (due := self._lanes.next_try(now)) is not None else [])])
+        wait_s = min([poll_s, *([due - now] if (due := self._plan.next_try(now)) is not None else [])])
         try:
             async with asyncio.timeout(max(wait_s, 0.01)):
                 await self._woken.wait()
@@ -132,50 +139,57 @@ class Dispatcher:
 
     async def _fill(self) -> None:
         assert self._loop is not None
-        wanted = self._lanes.wanted(self._loop.time())
+        wanted = self._plan.wanted(self._loop.time())
         if wanted is None or not self._more:
             return
         self._more = False
         entries = await self._outbox.take(wanted)
         if entries:
             self._more = True
-            self._lanes.add(entries, self._loop.time())
+            self._plan.add(entries, self._loop.time())
 
     async def _send(self, lot: Lot) -> None:
         assert self._loop is not None
+        moved: Moved[Entry] = Moved()
         try:
-            if self._loop.time() > self._leased_until:
-                outcomes = [Outcome(Fate.LATER, "another dispatcher is at work")] * len(lot.entries)
-            else:
-                outcomes = await self._deliver(lot)
-        except Exception as error:
-            _log.exception("outbox.failed", "sending to '{entity}' failed", entity=lot.path)
-            outcomes = [Outcome(Fate.LATER, repr(error))] * len(lot.entries)
-        settled = self._lanes.done(lot, outcomes, self._loop.time())
-        noted = True
-        if settled.sent or settled.refused:
-            noted = await self._note(settled.sent, settled.refused)
-        later = next((outcome.reason for outcome in outcomes if outcome.fate is Fate.LATER), None)
-        if later is not None and later != self.progress.problem:
-            _log.warning(
-                "outbox.entity.waiting",
-                "'{entity}' takes nothing from the outbox at present: {error}",
-                entity=lot.path,
-                error=later,
-            )
-        self.progress.problem = later
-        self.progress.sent += len(settled.sent)
-        self.progress.refused += len(settled.refused)
-        self._lanes.settled(lot, noted, settled, self._loop.time())
-        self._tell_refused(lot, dict(settled.refused))
+            moved = await move(_Kept(self), _Way(self, lot.key), lot.entries)
+        finally:
+            gone = [*(entry.number for entry in moved.done), *(entry.number for entry, _ in moved.set_aside)]
+            blocked = next((error.text for error in moved.blocked.values()), None)
+            self._plan.ended(lot, gone, took=bool(moved.done), is_blocked=blocked is not None, now=self._loop.time())
+        # Lots of other entities end meanwhile: what one of them takes says nothing of this one.
+        if blocked is None:
+            self._blocked.pop(lot.path, None)
+        elif blocked != self._blocked.get(lot.path):
+            self._blocked[lot.path] = blocked
+            text = "'{entity}' takes nothing from the outbox at present: {error}"
+            _log.warning("outbox.entity.waiting", text, entity=lot.path, error=blocked)
+        self.progress.problem = next(iter(self._blocked.values()), None)
+        self.progress.sent += len(moved.done)
+        self.progress.refused += len(moved.set_aside)
+        for entry, reason in moved.set_aside:
+            self._was_refused(entry, reason)
         self._wake()
 
-    async def _note(self, sent: list[int], refused: list[tuple[int, str]]) -> bool:
-        """Write down what became of a lot, for as long as it takes: a full disk must not make a second message."""
+    async def send(self, path: str, payloads: Sequence[bytes], key: str | None) -> None:
+        """One attempt; nothing leaves without the lease, and whatever goes wrong is a ClientError."""
+        assert self._loop is not None
+        if self._loop.time() > self._leased_until:
+            raise ClientError(NOT_TAKEN, "another dispatcher is at work")
+        try:
+            await self._deliver(path, payloads, key)
+        except ClientError:
+            raise
+        except Exception as error:
+            _log.exception("outbox.failed", "sending to '{entity}' failed", entity=path)
+            raise ClientError(NOT_TAKEN, repr(error), definite=False) from error
+
+    async def note(self, sent: list[int], refused: list[tuple[int, str]]) -> None:
+        """Write down what became of messages, for as long as it takes: a full disk must not make a second message."""
         while True:
             try:
                 await self._outbox.settle(sent, refused)
-                return True
+                return
             except OutboxError as problem:
                 self.progress.problem = str(problem)
                 _log.warning(
@@ -184,24 +198,12 @@ class Dispatcher:
                     again_s=NOTE_AGAIN_S,
                     error=problem,
                 )
-            try:
-                await asyncio.sleep(NOTE_AGAIN_S)
-            except asyncio.CancelledError:
-                return False
+            await asyncio.sleep(NOTE_AGAIN_S)
 
-    def _tell_refused(self, lot: Lot, refused: dict[int, str]) -> None:
-        for entry in lot.entries:
-            reason = refused.get(entry.number)
-            if reason is not None:
-                _log.error(
-                    "outbox.set_aside",
-                    "message '{message_id}' for '{entity}' is set aside: {reason}",
-                    message_id=entry.message_id,
-                    entity=entry.path,
-                    reason=reason,
-                )
-                if self._on_refused is not None:
-                    self._on_refused(entry, reason)
+    def _was_refused(self, entry: Entry, reason: str) -> None:
+        text = "message '{message_id}' for '{entity}' is set aside: {reason}"
+        _log.error("outbox.set_aside", text, message_id=entry.message_id, entity=entry.path, reason=reason)
+        listeners.call(self._on_refused, entry, reason)
 
     # The lease
 
@@ -246,8 +248,47 @@ class Dispatcher:
         self._woken.set()
 
     def _resume(self) -> None:
-        self._lanes.resume()
+        self._plan.resume()
         self._wake()
+
+
+class _Kept:
+    """What an outbox hands out: the mover's source."""
+
+    def __init__(self, dispatcher: Dispatcher) -> None:
+        self._dispatcher = dispatcher
+
+    def restore(self, held: Entry) -> Ready:
+        """It is kept as it is sent."""
+        return Ready(held.path, held.payload)
+
+    async def complete(self, held: Sequence[Entry]) -> None:
+        """Forget what was acknowledged."""
+        await self._dispatcher.note([entry.number for entry in held], [])
+
+    async def set_aside(self, held: Entry, reason: str, description: str) -> None:
+        """What will never be taken is not tried any more."""
+        await self._dispatcher.note([], [(held.number, description)])
+
+
+class _Way(NamedTuple):
+    """Where messages of a key, or of none, go: the mover's destination."""
+
+    dispatcher: Dispatcher
+    key: str | None
+
+    async def send(self, path: str, payloads: Sequence[bytes]) -> None:
+        """One attempt."""
+        await self.dispatcher.send(path, payloads, self.key)
+
+
+def alone(namespace: RemoteNamespace) -> Deliver:
+    """The way to one namespace without a pair."""
+
+    async def deliver(path: str, payloads: Sequence[bytes], key: str | None) -> None:
+        await namespace.send(path, payloads, timeout_s=TIMEOUT_S)
+
+    return deliver
 
 
 def _place() -> str:

@@ -1,6 +1,6 @@
 """An outbox's tables in SQLite: in a file of its own, or in the application's database.
 
-Statements alone: who begins and ends transactions is told by `outbox_home`, or is the application.
+Statements alone: `home` begins and ends transactions, or the application does.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Any, Protocol
 
 from twinbus.pair.errors import OutboxError
-from twinbus.pair.outbox_rows import VERSION, Counts, Entry, Lease, Row, Wanted
+from twinbus.pair.outbox.rows import VERSION, Counts, Entry, Lease, Row, Wanted
 
 # What is looked at stands before the body, so that looking does not read it. What was refused for good is listed
 # apart, and marked, so that the index leads past it.
@@ -77,8 +77,8 @@ class SqliteTables:
     def put(self, rows: Sequence[Row], now_ms: int) -> list[int]:
         """Add messages; their numbers."""
         told, position = [], 1
-        for path, lane, message_id, payload in rows:
-            told.append((path, lane, message_id, position, len(payload)))
+        for path, group, message_id, payload in rows:
+            told.append((path, group, message_id, position, len(payload)))
             position += len(payload)
         bodies = b"".join([row.payload for row in rows])
         self._run(_PUT, (now_ms, bodies, json.dumps(told)))
@@ -88,7 +88,7 @@ class SqliteTables:
 
     def take(self, wanted: Wanted) -> list[Entry]:
         """The first messages that a dispatcher has room for."""
-        asked = (_list(wanted.known), _list(wanted.paused_paths), _list(wanted.busy_lanes), wanted.limit)
+        asked = (_list(wanted.known), _list(wanted.paused_paths), _list(wanted.busy_groups), wanted.limit)
         found: list[Entry] = []
         size = 0
         with self._rows(_TAKE, asked) as rows:
@@ -133,9 +133,9 @@ class SqliteTables:
         which = "" if aside is None else f"AND aside = {int(aside)}"
         return [Entry(*row) for row in self._run(_LOOK.format(which=which), (from_number, limit))]
 
-    def holds(self, lane: str) -> bool:
-        """Whether messages of a lane wait."""
-        return self._first("SELECT 1 FROM twinbus_outbox WHERE lane = ? AND aside = 0 LIMIT 1", (lane,)) is not None
+    def holds(self, group: str) -> bool:
+        """Whether messages of an order group wait."""
+        return self._first("SELECT 1 FROM twinbus_outbox WHERE lane = ? AND aside = 0 LIMIT 1", (group,)) is not None
 
     def lease(self) -> Lease | None:
         """Who dispatches, or did last."""

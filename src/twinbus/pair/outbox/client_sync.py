@@ -9,11 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from twinbus.pair.dispatch import MAX_IN_FLIGHT, Progress
 from twinbus.pair.loop_thread import LoopThread
-from twinbus.pair.outbox import Outbox
-from twinbus.pair.outbox_core import OutboxCore
-from twinbus.pair.outbox_rows import Entry, Queued
+from twinbus.pair.outbox.client_core import OutboxCore
+from twinbus.pair.outbox.dispatcher import MAX_IN_FLIGHT, Progress
+from twinbus.pair.outbox.outbox import Outbox
+from twinbus.pair.outbox.rows import Entry, Queued
 
 
 class OutboxClient:
@@ -30,7 +30,7 @@ class OutboxClient:
         **kwargs: Any,
     ) -> None:
         """`dispatch=False` leaves the sending to another process (`twinbus outbox dispatch`)."""
-        self._beside = LoopThread()
+        self._loop_thread = LoopThread()
         self._core = OutboxCore(
             connection_string, outbox, dispatch=dispatch, max_in_flight=max_in_flight, on_refused=on_refused, **kwargs
         )
@@ -55,10 +55,10 @@ class OutboxClient:
 
     def close(self) -> None:
         """End; what is in the outbox stays there, for the next one."""
-        self._beside.stop(self._core.stop)
+        self._loop_thread.stop(self._core.stop)
 
     def __enter__(self) -> OutboxClient:
-        self._beside.run(self._core.start())
+        self._loop_thread.run(self._core.start())
         return self
 
     def __exit__(self, *args: object) -> None:

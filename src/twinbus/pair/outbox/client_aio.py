@@ -9,10 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from twinbus.pair.dispatch import MAX_IN_FLIGHT, Progress
-from twinbus.pair.outbox import Outbox
-from twinbus.pair.outbox_core import OutboxCore
-from twinbus.pair.outbox_rows import Entry, Queued
+from twinbus.pair.outbox.client_core import OutboxCore
+from twinbus.pair.outbox.dispatcher import MAX_IN_FLIGHT, Progress
+from twinbus.pair.outbox.outbox import Outbox
+from twinbus.pair.outbox.rows import Entry, Queued
 
 
 class OutboxClient:

@@ -1,6 +1,6 @@
-"""An outbox's tables in the application's PostgreSQL database, beside its own.
+"""An outbox's tables in the application's PostgreSQL database, next to its own.
 
-Statements, and the connection of whoever dispatches. Counts are not kept in a row here, since all transactions of the
+Statements, and the connection of the dispatcher. Counts are not kept in a row here, since all transactions of the
 application would wait for each other at it.
 """
 
@@ -12,8 +12,8 @@ from typing import Any, LiteralString
 from twinbus.model.errors import BusError
 from twinbus.model.extras import needing
 from twinbus.pair.errors import OutboxError, OutboxFullError
-from twinbus.pair.outbox_home import Work
-from twinbus.pair.outbox_rows import VERSION, Counts, Entry, Lease, Row, Wanted
+from twinbus.pair.outbox.home import Work
+from twinbus.pair.outbox.rows import VERSION, Counts, Entry, Lease, Row, Wanted
 from twinbus.sql import postgres
 
 with needing("psycopg"):
@@ -61,8 +61,8 @@ class PostgresTables:
     def put(self, rows: Sequence[Row], now_ms: int) -> list[int]:
         """Add messages; their numbers."""
         numbers = []
-        for path, lane, message_id, payload in rows:
-            ((number,),) = self._run(_PUT, (path, lane, message_id, len(payload), now_ms, payload))
+        for path, group, message_id, payload in rows:
+            ((number,),) = self._run(_PUT, (path, group, message_id, len(payload), now_ms, payload))
             numbers.append(number)
         return numbers
 
@@ -75,7 +75,7 @@ class PostgresTables:
             f"SELECT {_FIELDS} FROM twinbus_outbox WHERE aside_at_ms IS NULL AND number <> ALL(%s::bigint[])"
             " AND lower(path) <> ALL(%s::text[]) AND (lane IS NULL OR lane <> ALL(%s::text[]))"
             " ORDER BY number LIMIT %s",
-            (list(wanted.known), list(wanted.paused_paths), list(wanted.busy_lanes), min(wanted.limit, 200)),
+            (list(wanted.known), list(wanted.paused_paths), list(wanted.busy_groups), min(wanted.limit, 200)),
         )
         found: list[Entry] = []
         size = 0
@@ -118,10 +118,10 @@ class PostgresTables:
         )
         return [_entry(row) for row in rows]
 
-    def holds(self, lane: str) -> bool:
-        """Whether messages of a lane wait."""
+    def holds(self, group: str) -> bool:
+        """Whether messages of an order group wait."""
         found = "SELECT 1 FROM twinbus_outbox WHERE lane = %s AND aside_at_ms IS NULL LIMIT 1"
-        return bool(self._run(found, (lane,)))
+        return bool(self._run(found, (group,)))
 
     def lease(self) -> Lease | None:
         """Who dispatches, or did last; the row is this transaction's until it ends."""
@@ -149,8 +149,8 @@ def _create(connection: psycopg.Connection[Any]) -> None:
 
 
 def _entry(row: tuple[Any, ...]) -> Entry:
-    number, path, lane, message_id, put_at_ms, payload, aside_at_ms, reason = row
-    return Entry(number, path, lane, message_id, put_at_ms, bytes(payload), aside_at_ms, reason)
+    number, path, group, message_id, put_at_ms, payload, aside_at_ms, reason = row
+    return Entry(number, path, group, message_id, put_at_ms, bytes(payload), aside_at_ms, reason)
 
 
 class PostgresHome:
@@ -162,7 +162,7 @@ class PostgresHome:
         self._connect()
 
     def commit(self, group: list[Work[Any]], now_ms: int) -> None:
-        """One transaction for all. One whose connection was lost has an unknown outcome, and is told as a failure."""
+        """One transaction for all. One whose connection was lost has an unknown outcome, and counts as a failure."""
         try:
             connection = self._connect()
             with connection.transaction():

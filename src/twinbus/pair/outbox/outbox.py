@@ -17,11 +17,10 @@ from uuid import uuid4
 
 from twinbus.client.errors import ClientError
 from twinbus.model.clock import Clock
-from twinbus.pair import sdk
 from twinbus.pair.errors import OutboxError, OutboxFullError
-from twinbus.pair.outbox_home import Home, SqliteHome, Work
-from twinbus.pair.outbox_joining import tables_of
-from twinbus.pair.outbox_rows import (
+from twinbus.pair.outbox.home import Home, SqliteHome, Work
+from twinbus.pair.outbox.joining import tables_of
+from twinbus.pair.outbox.rows import (
     MAX_AGE_S,
     MAX_BYTES,
     MAX_MESSAGES,
@@ -33,9 +32,10 @@ from twinbus.pair.outbox_rows import (
     Row,
     Tables,
     Wanted,
-    lane_of,
+    order_group_of,
     rows_of,
 )
+from twinbus.pair.sdk import messages as sdk
 
 __all__ = ["Outbox", "OutboxError", "OutboxFullError", "Queued"]
 
@@ -80,7 +80,7 @@ class Outbox:
         self._listeners: list[Callable[[], None]] = []
         self._checked: tuple[float, Counts] | None = None
         if self.where.startswith(POSTGRESQL):
-            from twinbus.pair.outbox_postgres import PostgresHome  # psycopg is for those who use it.
+            from twinbus.pair.outbox.postgres import PostgresHome  # psycopg is for those who use it.
 
             self._home = Home(PostgresHome(self.where), self._clock, "outbox")
         else:
@@ -160,11 +160,11 @@ class Outbox:
         return Queued(path, [row.message_id for row in rows], numbers)
 
     def listen(self, listener: Callable[[], None]) -> None:
-        """Be told, in any thread, that something may have been put."""
+        """Hear, in any thread, that something may have been put."""
         self._listeners.append(listener)
 
     def wake(self) -> None:
-        """Tell the dispatcher of this process, as after a commit of the application's; others look by themselves."""
+        """Tell senders and the dispatcher of this process, as after a commit of the application's; others look."""
         for listener in self._listeners:
             listener()
 
@@ -230,9 +230,9 @@ class Outbox:
 
     async def holds(self, path: str, key: str) -> bool:
         """Whether messages of a key wait here, so that later ones must queue behind them."""
-        lane = lane_of(path, key)
-        assert lane is not None
-        return await asyncio.wrap_future(self.use(lambda tables, _: tables.holds(lane), reads=True))
+        order_group = order_group_of(path, key)
+        assert order_group is not None
+        return await asyncio.wrap_future(self.use(lambda tables, _: tables.holds(order_group), reads=True))
 
     def use(self, run: Callable[[Tables, int], T], *, reads: bool = False) -> Future[T]:
         """Have something done with the tables."""

@@ -8,10 +8,10 @@ from __future__ import annotations
 import sqlite3
 from typing import TYPE_CHECKING, Any
 
-from twinbus.pair.outbox_sqlite import SqliteTables
+from twinbus.pair.outbox.sqlite import SqliteTables
 
 if TYPE_CHECKING:
-    from twinbus.pair.outbox_postgres import PostgresTables
+    from twinbus.pair.outbox.postgres import PostgresTables
 
 
 def tables_of(connection: Any) -> SqliteTables | PostgresTables:
@@ -19,7 +19,7 @@ def tables_of(connection: Any) -> SqliteTables | PostgresTables:
     if isinstance(connection, sqlite3.Connection):
         return SqliteTables(connection)
     if type(connection).__module__.partition(".")[0] == "psycopg" or hasattr(connection, "pgconn"):
-        from twinbus.pair.outbox_postgres import PostgresTables
+        from twinbus.pair.outbox.postgres import PostgresTables
 
         return PostgresTables(connection)
     raise TypeError(

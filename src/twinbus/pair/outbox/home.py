@@ -1,7 +1,7 @@
 """Where an outbox lives, run by a thread of its own: what arrives during one commit is the next (`sql.group`).
 
-Work is any use of the tables; it is done in a transaction, and its outcome told when that is durable. What is asked of
-the tables is `outbox`' business.
+Work is any use of the tables; it is done in a transaction, and its outcome is known when that is durable. What is
+asked of the tables is left to `outbox`.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import Any, Generic, TypeVar
 from twinbus.model.clock import Clock
 from twinbus.model.errors import BusError
 from twinbus.pair.errors import OutboxError, OutboxFullError
-from twinbus.pair.outbox_rows import Tables
-from twinbus.pair.outbox_sqlite import SqliteTables
+from twinbus.pair.outbox.rows import Tables
+from twinbus.pair.outbox.sqlite import SqliteTables
 from twinbus.sql import shared_sqlite
 from twinbus.sql.group import Committer, GroupCommit
 
@@ -28,7 +28,7 @@ OWNER_ONLY = 0o600
 
 
 class Work(Generic[T]):
-    """Something to be done with the tables, at an instant; `done` is told when it is durable, or why it is not."""
+    """Something to be done with the tables, at an instant; `done` has its result when that is durable, or an error."""
 
     def __init__(self, run: Callable[[Tables, int], T], *, reads: bool = False, size: int = 0) -> None:
         self.run = run
@@ -46,7 +46,7 @@ class Work(Generic[T]):
         except OutboxError as problem:
             self.problem = problem
 
-    def tell(self) -> None:
+    def finish(self) -> None:
         """The transaction is over."""
         problem = self.problem or self.error
         if self.done.cancelled():
@@ -65,7 +65,7 @@ class SqliteHome:
         self._closed: OutboxError | None = None
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            os.close(os.open(path, os.O_CREAT | os.O_RDWR, OWNER_ONLY))  # Messages are nobody else's business.
+            os.close(os.open(path, os.O_CREAT | os.O_RDWR, OWNER_ONLY))  # Messages are for their owner alone.
             self._database = shared_sqlite.connect(str(path), CACHE_KIB)
         except OSError as error:
             raise OutboxError(f"The outbox {path} cannot be opened: {error.strerror or error}.") from error
@@ -82,7 +82,7 @@ class SqliteHome:
         self._tables = tables
 
     def commit(self, group: list[Work[Any]], now_ms: int) -> None:
-        """One transaction for all; whoever only reads makes nobody wait for the disk."""
+        """One transaction for all; one that only reads makes nobody wait for the disk."""
         database = self._database
         try:
             if self._closed is not None:
@@ -101,7 +101,7 @@ class SqliteHome:
                 self._closed = problem  # Nobody knows what is on the disk: only a new start may judge.
 
     def checkpoint_due(self) -> bool:
-        """Never: the log is moved back by whoever commits the thousandth page."""
+        """Never: the log is moved back by the commit of the thousandth page."""
         return False
 
     def checkpoint(self) -> bool:
@@ -126,7 +126,7 @@ class Home:
 
     def __init__(self, committer: Committer[Work[Any], None], clock: Clock, name: str) -> None:
         self._group: GroupCommit[Work[Any], None] = GroupCommit(
-            committer, clock, lambda callback: callback(), _tell, lambda: None, name=name
+            committer, clock, lambda callback: callback(), _finish, lambda: None, name=name
         )
 
     def submit(self, work: Work[T]) -> Future[T]:
@@ -142,6 +142,6 @@ class Home:
         self._group.close()
 
 
-def _tell(group: list[Work[Any]], _: None) -> None:
+def _finish(group: list[Work[Any]], _: None) -> None:
     for work in group:
-        work.tell()
+        work.finish()
