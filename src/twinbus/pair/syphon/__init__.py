@@ -1,0 +1,4 @@
+"""Bringing home what was diverted.
+
+Diverting is left to `backlog`.
+"""
