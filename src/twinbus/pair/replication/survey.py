@@ -1,6 +1,6 @@
 """A look at two namespaces that are to hold the same entities: what one of them lacks, and what differs.
 
-Changes nothing; `twinbus entity create --pair` creates in both. Backlog queues are `survey`'s business.
+Changes nothing; `twinbus entity create --pair` creates in both. Backlog queues are left to `pair.survey`.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from twinbus.client.atom import Administration
 from twinbus.client.descriptions import Description
 from twinbus.client.errors import ClientError
 from twinbus.pair.description import PairDescription
-from twinbus.pair.half import Half
-from twinbus.pair.replication import Names
+from twinbus.pair.namespace.port import RemoteNamespace
+from twinbus.pair.replication.policy import Names
 from twinbus.pair.survey import PairFound
 
 BACKLOG = "/x-servicebus-transfer"
@@ -31,14 +31,14 @@ async def differences(description: PairDescription, found: PairFound) -> list[st
     """What an operator of replicated entities should know, a sentence each."""
     if not (found.primary.reachable and found.secondary.reachable):
         return ["The entities of the two namespaces cannot be compared, because one cannot be reached."]
-    halves = description.halves()
+    namespaces = description.namespaces()
     try:
         async with asyncio.timeout(LOOK_S):
-            first, second = await asyncio.gather(*(_entities(half) for half in halves))
+            first, second = await asyncio.gather(*(_entities(namespace) for namespace in namespaces))
     except (ClientError, TimeoutError) as problem:
         return [f"The entities of the two namespaces cannot be compared: {problem or 'no answer in time'}"]
     finally:
-        await asyncio.gather(*(half.close() for half in halves), return_exceptions=True)
+        await asyncio.gather(*(namespace.close() for namespace in namespaces), return_exceptions=True)
     return compare(first, second, Names(description.entities))
 
 
@@ -76,9 +76,9 @@ def _different(
     return parts
 
 
-async def _entities(half: Half) -> Found:
+async def _entities(namespace: RemoteNamespace) -> Found:
     found: dict[str, tuple[str, Description, list[Any]]] = {}
-    async with await half.administer() as administration:
+    async with await namespace.administer() as administration:
         async for queue in administration.queues():
             if BACKLOG not in queue.description.name.lower():
                 found[queue.description.name.lower()] = (queue.description.name, queue.description, [])

@@ -1,6 +1,6 @@
 """Two namespaces that hold the same messages: the modes, the roles, and the names of entities.
 
-Pure: who sends and receives is told in `replication_sending` and `receiving`.
+Pure: sending and receiving is left to `sender` and `receiver`.
 """
 
 from __future__ import annotations

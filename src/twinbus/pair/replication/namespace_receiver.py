@@ -1,7 +1,7 @@
 """One namespace's part of a receiver that reads two: the SDK's receiver, used by one caller at a time.
 
-It fetches in short turns, so that whoever wants to settle a message need not wait long for a receive that finds
-nothing, and rests after a failure. What is done with messages is told in `receiving`.
+It fetches in short turns, so that a settlement need not wait long for a receive that finds
+nothing, and rests after a failure. What is done with messages is in `receiver`.
 """
 
 from __future__ import annotations
@@ -14,17 +14,18 @@ from typing import Any, TypeVar
 from weakref import WeakSet
 
 from twinbus.model.logged import EventLog
-from twinbus.pair import receiving_sdk
+from twinbus.pair.sdk import received as receiving_sdk
 
 _log = EventLog(__name__)
 
 TURN_S = 0.5
 REST_S = 0.5
 REST_MAX_S = 5.0
+CLOSE_S = 5.0  # To give back what nobody has seen; what is not given back by then waits for its lock.
 T = TypeVar("T")
 
 
-class Lane:
+class NamespaceReceiver:
     """A receiver in one namespace, and what it has brought."""
 
     def __init__(self, namespace: str, make: Callable[[], Any], arrived: Callable[[], None], renews: bool) -> None:
@@ -55,7 +56,7 @@ class Lane:
         self._known.add(receiver)
 
     def brought(self, receiver: Any) -> bool:
-        """Whether a receiver is or was this lane's."""
+        """Whether a receiver is or was this source's."""
         return receiver in self._known
 
     @property
@@ -115,10 +116,20 @@ class Lane:
             return await work(self.receiver)
 
     async def close(self) -> None:
-        """End the turn under way, give back what nobody has seen, and close."""
-        await self.idle()
-        async with self._lock:
-            while self.messages and self._receiver is not None:
-                with suppress(Exception):
-                    await receiving_sdk.give_back(self._receiver, self.messages.popleft())
-            await self._discard()
+        """End the turn under way, give back what nobody has seen, and close, all within a bounded time."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CLOSE_S):
+                await self.idle()
+                async with self._lock:
+                    while self.messages:
+                        await self._give_back(self.messages.popleft())
+        if self._fetching is not None:
+            self._fetching.cancel()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CLOSE_S):
+                await self._discard()
+
+    async def _give_back(self, message: Any) -> None:
+        """Through the receiver that brought it: no other has it locked."""
+        with suppress(Exception):
+            await receiving_sdk.give_back(receiving_sdk.receiver_of(message), message)

@@ -1,6 +1,6 @@
 """Copies that wait for the fate of another one: their locks are renewed until that is done, or its claim lapses.
 
-Decisions are made by `ledger`; what is done with a copy afterwards is told in `receiving`.
+Decisions are made by `ledger`; what is done with a copy afterwards is in `receiver`.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from twinbus.model.logged import EventLog
-from twinbus.pair import receiving_sdk
 from twinbus.pair.errors import LedgerError
-from twinbus.pair.ledger import Copy, Decision, Key
-from twinbus.pair.ledger_keeping import LedgerCore
-from twinbus.pair.ledger_storage import Claim
-from twinbus.pair.receiving_lane import Lane
+from twinbus.pair.ledger.decisions import Copy, Decision, Key
+from twinbus.pair.ledger.ledger import LedgerCore
+from twinbus.pair.ledger.storage import Claim
+from twinbus.pair.replication.namespace_receiver import NamespaceReceiver
+from twinbus.pair.sdk import received as receiving_sdk
 
 _log = EventLog(__name__)
 
@@ -28,7 +28,7 @@ RENEW_S = 3.0  # A lock is renewed when it has no longer than this, or a third o
 class Arrival(NamedTuple):
     """A copy, and where it came from."""
 
-    lane: Lane
+    source: NamespaceReceiver
     message: Any
     key: Key | None  # None: it has no tag.
     copy: Copy
@@ -71,16 +71,16 @@ class Holding:
             self._ledger.listen(self._marked)
             self._keeping = self._loop.create_task(self._keep())
 
-    async def close(self) -> None:
-        """Give back what is held."""
+    async def close(self) -> list[Arrival]:
+        """End; what was held, for those who give it back."""
         self._ledger.unlisten(self._marked)
         if self._keeping is not None:
             self._keeping.cancel()
             await asyncio.gather(self._keeping, return_exceptions=True)
-        for arrival in [*self._held, *self._ready]:
-            arrival.lane.messages.append(arrival.message)  # The lane gives it back as it closes.
+        held = [*self._held, *self._ready]
         self._held.clear()
         self._ready.clear()
+        return held
 
     def _marked(self, key: Key) -> None:
         """A mark was made here, on the ledger's thread."""
@@ -102,13 +102,12 @@ class Holding:
             self._ledger.unlisten(self._marked)
 
     async def _judge(self) -> None:
-        """Ask the ledger again."""
-        held, self._held = self._held, []
-        self._keys = set()
-        held = [arrival for arrival in held if not receiving_sdk.lock_expired(arrival.message)]
+        """Ask the ledger again. Until it has answered they are held, so that they are given back at an end."""
+        self._held = judged = [each for each in self._held if not receiving_sdk.lock_expired(each.message)]
+        count = len(judged)
         claims = [
             Claim(arrival.key, arrival.copy, self._ledger.lease_of(receiving_sdk.locked_for_s(arrival.message)))
-            for arrival in held
+            for arrival in judged
             if arrival.key is not None
         ]
         try:
@@ -117,18 +116,19 @@ class Holding:
             _log.warning(
                 "ledger.unavailable", "held copies wait, because the ledger cannot be asked: {error}", error=error
             )
-            self._held.extend(held)
             return
-        for arrival, answer in zip(held, answers, strict=True):
+        arrived_meanwhile = judged[count:]
+        self._held = []
+        for arrival, answer in zip(judged, answers, strict=False):
             if answer.decision is Decision.HOLD:
                 self._held.append(arrival)
-                assert arrival.key is not None
-                self._keys.add(arrival.key)
             elif answer.decision is Decision.HAND_OUT:
                 self._ready.append(arrival)
                 self._arrived()
             else:
                 self._dispose(arrival, answer.decision)
+        self._held += arrived_meanwhile
+        self._keys = {arrival.key for arrival in self._held if arrival.key is not None}
 
     async def _renew(self) -> None:
         """Renew the locks that are about to run out."""
@@ -137,12 +137,12 @@ class Holding:
             if self._renew_at.get(arrival.copy, 0.0) > now or receiving_sdk.locked_for_s(arrival.message) is None:
                 continue
             try:
-                await arrival.lane.call(lambda receiver, a=arrival: receiving_sdk.renew(receiver, a.message))  # type: ignore[misc]
+                await arrival.source.call(lambda receiver, a=arrival: receiving_sdk.renew(receiver, a.message))  # type: ignore[misc]
             except Exception as error:
                 _log.info(
                     "lock.lost",
                     "the lock of a held copy from {namespace} is lost: {error}",
-                    namespace=arrival.lane.namespace,
+                    namespace=arrival.source.namespace,
                     error=error,
                 )
                 if arrival in self._held:

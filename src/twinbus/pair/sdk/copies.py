@@ -11,8 +11,8 @@ from typing import Any
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
 from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageProperties
 
-from twinbus.pair.receiving_sdk import fields_of
-from twinbus.pair.sdk import Sendable
+from twinbus.pair.sdk.messages import Sendable
+from twinbus.pair.sdk.received import fields_of
 
 _UNBOUNDED = 1 << 40
 _SINGLE = (ServiceBusMessage, AmqpAnnotatedMessage, Mapping)

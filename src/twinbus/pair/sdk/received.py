@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential
+from azure.servicebus import ServiceBusReceivedMessage as ServiceBusReceivedMessage
 from azure.servicebus.aio import ServiceBusClient, ServiceBusSession
 from azure.servicebus.amqp import AmqpAnnotatedMessage
 from azure.servicebus.exceptions import (
@@ -22,8 +23,8 @@ from azure.servicebus.exceptions import (
     SessionLockLostError,
 )
 
-from twinbus.pair.ledger import Copy, Key
-from twinbus.pair.sdk import target_of
+from twinbus.pair.sdk.attempts import attempt_of, in_time, remember_attempt
+from twinbus.pair.sdk.messages import target_of
 
 
 def fields_of(message: Any) -> tuple[Any, Any, Mapping[Any, Any] | None]:
@@ -36,17 +37,6 @@ def fields_of(message: Any) -> tuple[Any, Any, Mapping[Any, Any] | None]:
             return None, None, message.application_properties
         return properties.message_id, properties.subject, message.application_properties
     return message.message_id, message.subject, message.application_properties
-
-
-def remember(message: Any, key: Key, copy: Copy) -> None:
-    """Write on a received message under which tag, and as which copy, it was handed out."""
-    message._twinbus_handed = (key, copy)
-
-
-def handed(message: Any) -> tuple[Key, Copy] | None:
-    """What was written on it; None if nothing was."""
-    found: tuple[Key, Copy] | None = getattr(message, "_twinbus_handed", None)
-    return found
 
 
 def receiver_of(message: Any) -> Any:
@@ -79,10 +69,15 @@ def is_lock_lost(error: BaseException, message: Any) -> bool:
     return isinstance(error, ValueError) and not message._receiver._running
 
 
+def is_not_found(error: BaseException) -> bool:
+    """Whether the answer was that there is no such message."""
+    return isinstance(error, MessageNotFoundError)
+
+
 async def opened(receiver: Any) -> None:
     """Open a receiver's link in the time that the client allows, and not in that of a short receive."""
     if not receiver._running:
-        await receiver.__aenter__()
+        await in_time(receiver, receiver.__aenter__())
 
 
 async def renew(receiver: Any, message: Any) -> None:
@@ -93,6 +88,9 @@ async def renew(receiver: Any, message: Any) -> None:
 
 async def give_back(receiver: Any, message: Any) -> None:
     """Release a message that nobody has seen, as the SDK does with those that nobody asked for."""
+    if message._is_deferred_message:  # It did not come over the link.
+        await receiver.abandon_message(message)
+        return
     await receiver._handler.settle_messages_async(message._delivery_id, message._delivery_tag, "released")
 
 
@@ -162,16 +160,14 @@ class _Awaited:
 def asynchronous(client: Any) -> ServiceBusClient:
     """A client for asyncio with the settings of a synchronous one; call it on the loop that it shall run on."""
     target, config = target_of(client), client._config
-    credential: Any = _Awaited(target.credential)
+    credential: Any = client._credential
     if target.policy and target.key:
         credential = AzureNamedKeyCredential(target.policy, target.key)
-    elif target.signature:
-        credential = AzureSasCredential(target.signature)
-    settings = {
-        name: getattr(config, name)
-        for name in ("retry_total", "retry_backoff_factor", "try_timeout", "socket_timeout", "http_proxy", "use_tls")
-    }
-    return ServiceBusClient(
+    elif not isinstance(credential, AzureNamedKeyCredential | AzureSasCredential):
+        credential = _Awaited(credential)
+    names = ("retry_total", "retry_backoff_factor", "try_timeout", "socket_timeout", "http_proxy", "use_tls")
+    settings = {name: getattr(config, name) for name in names if hasattr(config, name)}
+    made = ServiceBusClient(
         client.fully_qualified_namespace,
         credential,
         retry_backoff_max=config.retry_backoff_max,
@@ -182,3 +178,5 @@ def asynchronous(client: Any) -> ServiceBusClient:
         ssl_context=client._ssl_context,
         **settings,
     )
+    remember_attempt(made, attempt_of(client))
+    return made

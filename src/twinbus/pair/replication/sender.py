@@ -1,7 +1,7 @@
 """Sending to two namespaces: both copies at once (active), or the second one only in need (passive).
 
-The sender has the SDK's methods. Which failures suggest that a datacenter is down is decided by `failures`, which
-namespace is the active one by `replication`.
+Which failures suggest that a datacenter is down is decided by `failures`, which
+namespace is the active one by `policy`.
 """
 
 from __future__ import annotations
@@ -11,20 +11,22 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, NoReturn
 from uuid import uuid4
 
-from azure.servicebus import ServiceBusMessageBatch
-
 from twinbus.model.logged import EventLog
-from twinbus.pair import receiving_sdk, replication_sdk, sdk
+from twinbus.pair import listeners
 from twinbus.pair.errors import NotReplicatedError
-from twinbus.pair.failures import Failure
-from twinbus.pair.replication import Mode, Roles
-from twinbus.pair.tags import Kind, Tag
+from twinbus.pair.ledger.tags import Kind, Tag
+from twinbus.pair.replication.policy import Mode, Roles
+from twinbus.pair.route.failures import Failure
+from twinbus.pair.sdk import copies as replication_sdk
+from twinbus.pair.sdk import messages as sdk
+from twinbus.pair.sdk import received as receiving_sdk
+from twinbus.pair.sdk.messages import ServiceBusMessageBatch
 
 _log = EventLog(__name__)
 
 
 class Sent(NamedTuple):
-    """Where the copies of some messages are, for whoever keeps a log of it."""
+    """Where the copies of some messages are, for those who write a log of it."""
 
     path: str
     tags: tuple[str, ...]
@@ -43,8 +45,8 @@ class Copied(NamedTuple):
     on_swap: Callable[[str, str], None] | None
 
 
-class ReplicatedSender:
-    """`azure.servicebus.aio.ServiceBusSender` for an entity that is in two namespaces."""
+class ReplicatedSending:
+    """What a sender of the SDK does, for an entity that is in two namespaces."""
 
     def __init__(self, copied: Copied, path: str, makers: Sequence[Callable[[], Any]]) -> None:
         """`makers` make the SDK's sender for each namespace, when it is first needed."""
@@ -56,26 +58,52 @@ class ReplicatedSender:
 
     async def send_messages(self, message: Any, *, timeout: float | None = None, **kwargs: Any) -> None:
         """Send, and return when one namespace (passive) or all that answer (active) have the messages."""
-        self._check_open()
-        messages = replication_sdk.with_ids(sdk.repeatable(message), lambda: uuid4().hex)
+        messages, tags = self.prepared(message)
         if sdk.is_empty(messages):
             return
-        tags = self._tags(messages)
-
-        def send(namespace: int) -> Any:
-            return self._sender(namespace).send_messages(messages, timeout=timeout, **kwargs)
-
-        if self._copied.mode is Mode.ACTIVE:
-            took = await self._send_to_both(send)
+        settings = {"timeout": timeout, **kwargs}
+        if self.is_passive:
+            active = self.active
+            try:
+                await self._sender(active).send_messages(messages, **settings)
+            except Exception as error:
+                self.sent(tags, await self.send_to_backup(messages, active, error, settings))
+            else:
+                self.sent(tags, active)
         else:
-            took = (await self._send_to_one(send),)
+            self.sent(tags, *await self._send_to_both(messages, settings))
+
+    # What both flavours do around a send
+
+    @property
+    def is_passive(self) -> bool:
+        """Whether a message is sent to one namespace, and to the other only in need."""
+        return self._copied.mode is Mode.PASSIVE
+
+    @property
+    def active(self) -> int:
+        """The namespace that is tried first."""
+        return self._copied.roles.active(self.path)
+
+    def prepared(self, message: Any) -> tuple[sdk.Sendable, tuple[str, ...]]:
+        """The messages as they are sent, each with an id, and the tags of their copies."""
+        self.check_open()
+        messages = replication_sdk.with_ids(sdk.repeatable(message), lambda: uuid4().hex)
+        return messages, self._tags(messages)
+
+    def sent(self, tags: tuple[str, ...], *namespaces: int) -> None:
+        """Say where the copies are, to those who want to know."""
         if self._copied.on_sent is not None:
             names = self._copied.names
-            self._copied.on_sent(Sent(self.path, tags, tuple(names[namespace] for namespace in took)))
+            said = Sent(self.path, tags, tuple(names[namespace] for namespace in namespaces))
+            listeners.call(self._copied.on_sent, said)
 
-    async def _send_to_both(self, send: Callable[[int], Any]) -> tuple[int, ...]:
+    # Namespaces
+
+    async def _send_to_both(self, messages: sdk.Sendable, settings: dict[str, Any]) -> tuple[int, ...]:
         """Both copies at the same time; an error only if neither is accepted."""
-        answers = await asyncio.gather(send(0), send(1), return_exceptions=True)
+        both = (self._sender(namespace).send_messages(messages, **settings) for namespace in (0, 1))
+        answers = await asyncio.gather(*both, return_exceptions=True)
         failed = [answer for answer in answers if isinstance(answer, BaseException)]
         if len(failed) == len(answers):
             self._fail(failed[0], failed[1])
@@ -93,20 +121,15 @@ class ReplicatedSender:
                 )
         return tuple(number for number, answer in enumerate(answers) if not isinstance(answer, BaseException))
 
-    async def _send_to_one(self, send: Callable[[int], Any]) -> int:
-        """To the active one; if its datacenter seems to be down, to the backup, which then becomes the active one."""
-        roles = self._copied.roles
-        active = roles.active(self.path)
+    async def send_to_backup(
+        self, messages: sdk.Sendable, active: int, first: Exception, settings: dict[str, Any]
+    ) -> int:
+        """After a failure of the active one: if its datacenter seems to be down, to the other, which is active then."""
+        if sdk.failure_of(first) not in self._copied.counting:
+            raise first
+        roles, backup = self._copied.roles, 1 - active
         try:
-            await send(active)
-            return active
-        except Exception as error:
-            if sdk.failure_of(error) not in self._copied.counting:
-                raise
-            first = error
-        backup = 1 - active
-        try:
-            await send(backup)
+            await self._sender(backup).send_messages(messages, **settings)
         except Exception as error:
             self._fail(first, error)
         if roles.sent_to_backup(self.path, backup):
@@ -118,8 +141,7 @@ class ReplicatedSender:
                 namespace=name,
                 error=first,
             )
-            if self._copied.on_swap is not None:
-                self._copied.on_swap(self.path, name)
+            listeners.call(self._copied.on_swap, self.path, name)
         return backup
 
     def _fail(self, first: BaseException, second: BaseException) -> NoReturn:
@@ -138,7 +160,7 @@ class ReplicatedSender:
 
     async def create_message_batch(self, max_size_in_bytes: int | None = None) -> ServiceBusMessageBatch:
         """A batch of the size that the active namespace takes, or the other one if it does not answer."""
-        self._check_open()
+        self.check_open()
         active = self._copied.roles.active(self.path)
         try:
             batch: ServiceBusMessageBatch = await self._sender(active).create_message_batch(max_size_in_bytes)
@@ -148,16 +170,21 @@ class ReplicatedSender:
             batch = await self._sender(1 - active).create_message_batch(max_size_in_bytes)
         return batch
 
-    async def schedule_messages(self, messages: Any, schedule_time_utc: Any, **kwargs: Any) -> list[int]:
-        """Refused: there would be two numbers for each message."""
+    def refuse_schedule(self) -> NoReturn:
+        """There would be two numbers for each message."""
         raise NotReplicatedError(
             "schedule_messages gives one number for each message, and there are two copies. A message that carries its"
             " scheduled_enqueue_time_utc can be sent with send_messages."
         )
 
-    async def cancel_scheduled_messages(self, sequence_numbers: Any, **kwargs: Any) -> None:
-        """Refused, as scheduling is."""
+    def refuse_cancel(self) -> NoReturn:
+        """As scheduling is refused."""
         raise NotReplicatedError("Nothing can be scheduled by number in two namespaces, so nothing can be cancelled.")
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it was closed."""
+        return self._closed
 
     async def close(self) -> None:
         """Close both."""
@@ -165,14 +192,8 @@ class ReplicatedSender:
         senders, self._senders = self._senders, {}
         await asyncio.gather(*(sender.close() for sender in senders.values()), return_exceptions=True)
 
-    async def __aenter__(self) -> ReplicatedSender:
-        self._check_open()
-        return self
-
-    async def __aexit__(self, *args: object) -> None:
-        await self.close()
-
-    def _check_open(self) -> None:
+    def check_open(self) -> None:
+        """Raise what the SDK raises if it was closed."""
         if self._closed:
             raise ValueError("The sender has been closed. Please use the client to create a new one.")
 
