@@ -6,7 +6,6 @@
 from twinbus.model.extras import needing
 
 with needing("azure.servicebus"):
-    from twinbus.pair.board import Change, Scope
     from twinbus.pair.core import PairStatus
     from twinbus.pair.description import DescriptionError, PairDescription
     from twinbus.pair.errors import (
@@ -22,14 +21,15 @@ with needing("azure.servicebus"):
         PartnerError,
         RefusedError,
     )
-    from twinbus.pair.health import State
-    from twinbus.pair.ledger_keeping import Ledger
+    from twinbus.pair.ledger.ledger import Ledger
     from twinbus.pair.options import SendAvailabilityOptions
-    from twinbus.pair.outbox import Outbox
-    from twinbus.pair.outbox_client import OutboxClient
-    from twinbus.pair.outbox_rows import Queued
-    from twinbus.pair.replication_sync import ReplicatedClient
-    from twinbus.pair.sync import PairedSender, PairedServiceBusClient
+    from twinbus.pair.outbox.client_sync import OutboxClient
+    from twinbus.pair.outbox.outbox import Outbox
+    from twinbus.pair.outbox.rows import Queued
+    from twinbus.pair.route.health import State
+    from twinbus.pair.route.health_board import Change, Scope
+    from twinbus.pair.sdk.clients.replicated_sync import ReplicatedClient
+    from twinbus.pair.sdk.clients.sync import PairedSender, PairedServiceBusClient
 
 __all__ = [
     "AlreadyDoneError",

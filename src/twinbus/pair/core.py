@@ -1,4 +1,4 @@
-"""What a paired client is, whatever its flavour: two halves, a board, a companion, and the SDK's clients.
+"""What a paired client is, whatever its flavour: two namespaces, the health of entities, work in the background.
 
 The flavours (`sync`, `aio`) add how to wait.
 """
@@ -6,7 +6,6 @@ The flavours (`sync`, `aio`) add how to wait.
 from __future__ import annotations
 
 import asyncio
-import ssl
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -16,27 +15,24 @@ from typing import Any
 
 from twinbus.client import ConnectionString
 from twinbus.model.logged import EventLog
-from twinbus.pair import sdk
-from twinbus.pair.board import Board, Change
-from twinbus.pair.companion import Companion
-from twinbus.pair.errors import OutboxError, PairingError
-from twinbus.pair.half import Half, refuse_same
-from twinbus.pair.health import Policy, State
+from twinbus.pair.background import Background
+from twinbus.pair.errors import OutboxError
+from twinbus.pair.namespace.own_client import OwnClientNamespace
+from twinbus.pair.namespace.port import RemoteNamespace, refuse_same
 from twinbus.pair.options import SendAvailabilityOptions
-from twinbus.pair.ordered_route import OrderedRoute
-from twinbus.pair.ordered_syphon import OrderedPump
-from twinbus.pair.outbox import Outbox
-from twinbus.pair.outbox_pair import PairOutbox
-from twinbus.pair.outbox_rows import Counts, Queued
-from twinbus.pair.outbox_sending import Beside
-from twinbus.pair.pumping import Pump
-from twinbus.pair.sending import PairedSending, Pairing
+from twinbus.pair.outbox.behind_pair import PairOutbox
+from twinbus.pair.outbox.outbox import Outbox
+from twinbus.pair.outbox.rows import Counts, Queued
+from twinbus.pair.route.carrier import Sending
+from twinbus.pair.route.health import Policy, State
+from twinbus.pair.route.health_board import Change, HealthBoard
+from twinbus.pair.sdk import messages as sdk
+from twinbus.pair.sdk.namespace import SdkNamespace, needs_sdk, settings_of
+from twinbus.pair.syphon.home import Progress
 
 _log = EventLog(__name__)
 
-PAIR_AGAIN_S = 2.0
 RECORD_ENTITIES_MAX = 20
-RECORD_TEXT_MAX = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +40,7 @@ class PairStatus:
     """How a pair stands, as this client sees it."""
 
     primary: str
-    halves: dict[str, str]
+    namespaces: dict[str, str]
     backlog_queues: list[str]
     resting_queues: list[str]
     ill: dict[str, str]  # Entities that are not healthy, and their state.
@@ -52,8 +48,8 @@ class PairStatus:
     pings: int
     syphon: dict[str, Any] | None  # None where this process runs none.
     differing_queues: dict[str, list[str]] = field(default_factory=dict)
-    stuck: dict[str, int] = field(default_factory=dict)  # Surplus queues that hold messages.
     outbox: dict[str, Any] | None = None  # None where this client has none.
+    pings_by_entity: dict[str, int] = field(default_factory=dict)
 
 
 class PairCore:
@@ -61,8 +57,8 @@ class PairCore:
 
     def __init__(
         self,
-        primary: Half,
-        secondary: Half,
+        primary: RemoteNamespace,
+        secondary: RemoteNamespace,
         options: SendAvailabilityOptions | None,
         *,
         primary_name: str | None = None,
@@ -77,30 +73,26 @@ class PairCore:
             self.options.seconds("ping_primary_interval"),
             self.options.heal_after_pings,
         )
-        self.board = Board(policy, clock)
+        self.health_board = HealthBoard(policy, clock)
         if on_change is not None:
-            self.board.listen(on_change)
-        self.companion = Companion(primary, secondary, self.options, self.board, primary_name)
-        self.companion.describe = self._record
-        self.pairing = Pairing(self.board, self.companion, self.options)
-        self.companion.make_ordered = lambda queues: OrderedRoute(self.pairing, queues)
+            self.health_board.listen(on_change)
+        self.background = Background(primary, secondary, self.options, self.health_board, primary_name)
+        self.background.describe = self._record
+        self.carrier = self.background.carrier
         self.outbox: PairOutbox | None = None
         self._outbox_always = False
         self._outbox_counts: Counts | None = None
 
-    def sending(self, sender: Any, path: str, always: bool | None = None, ordered: bool | None = None) -> PairedSending:
-        """The steps of a sender; `always` and `ordered` as the client has them, unless they are given."""
+    def sending(self, path: str, always: bool | None = None, ordered: bool | None = None) -> Sending:
+        """What is sent to an entity, and how; `always` and `ordered` as the client has them, unless they are given."""
         if ordered and not self.options.ordered:
             raise ValueError("An ordered sender needs a client whose options say ordered=True.")
         if always and self.outbox is None:
             raise ValueError("always=True needs a client with an outbox.")
-        self.companion.look_up(path)
+        self.background.look_up(path)
         ordered = self.options.ordered if ordered is None else ordered
         always = self._outbox_always if always is None else always
-        beside = None
-        if ordered or self.outbox is not None:
-            beside = Beside(self.pairing, path, self.outbox, always, ordered)
-        return PairedSending(self.pairing, sender, path, beside)
+        return Sending(path, self.outbox, always, ordered)
 
     def use_outbox(
         self, outbox: Outbox | Path | str | None, always: bool, on_queued: Callable[[Queued], None] | None
@@ -109,9 +101,9 @@ class PairCore:
         if outbox is not None:
             owned = not isinstance(outbox, Outbox)
             made = outbox if isinstance(outbox, Outbox) else Outbox(outbox)
-            self.outbox = PairOutbox(made, self.pairing, owned=owned, on_queued=on_queued)
+            self.outbox = PairOutbox(made, self.carrier, self.health_board, owned=owned, on_queued=on_queued)
             self._outbox_always = always
-            self.companion.look_first = self._look_into_outbox
+            self.background.look_first = self._look_into_outbox
         elif always:
             raise ValueError("always=True needs an outbox.")
 
@@ -119,26 +111,17 @@ class PairCore:
         """Make the pair, and begin to dispatch what is in the outbox; the outbox goes first, as it needs nobody."""
         if self.outbox is not None:
             await self.outbox.start()
-        if self.companion.paired is None:
-            await self.companion.start()
-
-    async def pair_later(self) -> None:
-        """Whoever has an outbox goes on without the pair, until it can be made."""
-        while self.companion.paired is None:
-            await asyncio.sleep(PAIR_AGAIN_S)
-            try:
-                await self.companion.start()
-            except PairingError as problem:
-                _log.warning("pair.waiting", "the pair cannot be made yet: {error}", error=problem)
+        if not self.background.is_started:
+            await self.background.start()
 
     async def close(self) -> None:
         """End everything; nothing hangs."""
         if self.outbox is not None:
             await self.outbox.stop()
-        await self.companion.stop()
+        await self.background.stop()
 
     async def _look_into_outbox(self) -> None:
-        """How full the outbox is, for the record; a disk that fails is not the record's business."""
+        """How full the outbox is, for the record; a disk that fails is reported elsewhere."""
         assert self.outbox is not None
         with suppress(OutboxError):
             looked = self.outbox.outbox.use(lambda tables, _: tables.counts(), reads=True)
@@ -146,10 +129,12 @@ class PairCore:
 
     def _pings(self) -> dict[str, float] | None:
         """When the next ping is due; None while nothing is pinged."""
-        due = [health.due_at for health in self.board.ill().values() if health.pings and health.due_at is not None]
+        due = [
+            health.due_at for health in self.health_board.ill().values() if health.pings and health.due_at is not None
+        ]
         if not due:
             return None
-        next_in_s = max(0.0, min(due) - self.board.now())
+        next_in_s = max(0.0, min(due) - self.health_board.now())
         return {"next_in_s": round(next_in_s, 1), "every_s": self.options.seconds("ping_primary_interval")}
 
     def _outbox_record(self) -> dict[str, Any] | None:
@@ -161,80 +146,86 @@ class PairCore:
         return {"waiting": counts.messages - counts.aside, "set_aside": counts.aside, "oldest_s": age_s}
 
     def _record(self) -> dict[str, Any]:
-        """What operators are told of this client; bounded, as a record is small."""
+        """What operators learn of this client; bounded, as a record is small."""
         status = self.status()
-        syphon = status.syphon
+        syphon = self.background.syphon
         return {
             "ill": dict(list(status.ill.items())[:RECORD_ENTITIES_MAX]),
             "ill_count": len(status.ill),
             "diverted": status.diverted,
             "pings": status.pings,
+            "pings_by_entity": dict(self.background.pings_by_entity.most_common(RECORD_ENTITIES_MAX)),
             "ping": self._pings(),
             "outbox": self._outbox_record(),
-            "halves": status.halves,
-            "syphon": None
-            if syphon is None
-            else {
-                "moved": sum(syphon["moved"].values()),
-                "dead": syphon["dead"],
-                "problem": (syphon["problem"] or "")[:RECORD_TEXT_MAX] or None,
-            },
+            "namespaces": status.namespaces,
+            "syphon": None if syphon is None else syphon.record(),
         }
 
     def status(self) -> PairStatus:
         """How the pair stands."""
-        companion = self.companion
-        paired, pump = companion.paired, companion.pump
+        background = self.background
+        pairing, syphon = background.pairing, background.syphon
+        paired, ordered = pairing.paired, pairing.ordered
         return PairStatus(
-            primary=paired.primary if paired else "",
-            halves={half.role: half.state.value for half in (self.primary, self.secondary)},
-            backlog_queues=list(paired.queues) if paired else [],
-            resting_queues=companion.rotation.resting() if companion.rotation else [],
+            primary=paired.primary,
+            namespaces={namespace.role: namespace.state.value for namespace in (self.primary, self.secondary)},
+            backlog_queues=pairing.rotation.queues,
+            resting_queues=pairing.rotation.resting(),
             ill={
                 str(scope): health.state.value
-                for scope, health in self.board.ill().items()
+                for scope, health in self.health_board.ill().items()
                 if health.state is not State.HEALTHY
             },
-            diverted=(companion.diversion.diverted if companion.diversion else 0)
-            + (companion.ordered.diverted if companion.ordered else 0),
-            pings=companion.pings,
-            syphon=None if pump is None else _moved(pump, companion.ordered_pump),
-            differing_queues=dict(paired.differing) if paired else {},
-            stuck={queue: count for queue, count in paired.surplus.items() if count} if paired else {},
+            diverted=pairing.diversion.diverted + (0 if ordered is None else ordered.diverted),
+            pings=background.pings,
+            pings_by_entity=dict(background.pings_by_entity),
+            syphon=None if syphon is None else _moved(syphon.progress),
+            differing_queues=dict(paired.differing),
             outbox=None if self.outbox is None else self.outbox.status(),
         )
 
 
-def _moved(pump: Pump, ordered: OrderedPump | None) -> dict[str, Any]:
-    """What the syphon of a client has done, with what it brought home in order."""
-    told = {"moved": dict(pump.moved), "dead": pump.dead, "problem": pump.problem}
-    if ordered is not None:
-        told |= {"moved": dict(pump.moved + ordered.moved), "dead": pump.dead + ordered.dead}
-        told["problem"] = pump.problem or ordered.problem
-    return told
+def _moved(progress: Progress) -> dict[str, Any]:
+    """What the syphon of a client has done."""
+    return {"moved": dict(progress.moved), "dead": progress.dead, "problem": progress.problem}
 
 
-def halves(primary: str, secondary: str, kwargs: dict[str, Any], timeout_s: float) -> tuple[Half, Half]:
+def namespaces(
+    primary: str, secondary: str, kwargs: dict[str, Any], timeout_s: float
+) -> tuple[RemoteNamespace, RemoteNamespace]:
     """Both namespaces, from their connection strings."""
-    tls = trusting(kwargs)
+    tls = sdk.trusting(kwargs)
     first, second = ConnectionString.parse(primary), ConnectionString.parse(secondary)
     refuse_same(first, second)
-    return Half("primary", first, tls=tls, timeout_s=timeout_s), Half("secondary", second, tls=tls, timeout_s=timeout_s)
+    return OwnClientNamespace("primary", first, tls=tls, timeout_s=timeout_s), OwnClientNamespace(
+        "secondary", second, tls=tls, timeout_s=timeout_s
+    )
 
 
-def halves_of(primary: Any, secondary: Any, timeout_s: float) -> tuple[Half, Half]:
-    """Both namespaces, from SDK clients that somebody made."""
-    found = []
-    for role, client in (("primary", primary), ("secondary", secondary)):
-        tls = trusting({"connection_verify": client._connection_verify})
-        found.append(Half(role, sdk.target_of(client), tls=tls, timeout_s=timeout_s))
-    return found[0], found[1]
+def namespaces_of(
+    primary: Any,
+    secondary: Any,
+    options: SendAvailabilityOptions,
+    described: tuple[RemoteNamespace, RemoteNamespace] | None = None,
+) -> tuple[RemoteNamespace, RemoteNamespace]:
+    """Both namespaces of SDK clients that somebody made, or as they were `described`.
+
+    Each is reached over our own client, unless the options say otherwise, or only the SDK knows the way.
+    """
+    first, second = described or (
+        _over_own_client("primary", primary, options),
+        _over_own_client("secondary", secondary, options),
+    )
+    return _adapted(first, primary, options), _adapted(second, secondary, options)
 
 
-def trusting(kwargs: dict[str, Any]) -> ssl.SSLContext | None:
-    """The SDK's way of naming authorities, for our own client."""
-    context: ssl.SSLContext | None = kwargs.get("ssl_context")
-    verify = kwargs.get("connection_verify")
-    if context is None and verify:
-        return ssl.create_default_context(cafile=verify)
-    return context
+def _over_own_client(role: str, client: Any, options: SendAvailabilityOptions) -> RemoteNamespace:
+    settings = settings_of(client)
+    timeout_s = options.seconds("attempt_timeout")
+    return OwnClientNamespace(role, sdk.target_of(client), tls=sdk.trusting(settings), timeout_s=timeout_s)
+
+
+def _adapted(namespace: RemoteNamespace, client: Any, options: SendAvailabilityOptions) -> RemoteNamespace:
+    if options.adapter == "sdk" or needs_sdk(client, namespace.target):
+        return SdkNamespace.instead_of(namespace, client)
+    return namespace

@@ -1,13 +1,13 @@
 """The numbers of a paired client for Prometheus: a collector that an application registers, and nothing that costs.
 
-Everything is counted elsewhere while it happens, and read when a scrape comes; what the names mean is told in
+Everything is counted elsewhere while it happens, and read when a scrape comes; what the names mean is in
 `model.metrics`. The backlog itself is counted by the namespace that holds it.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from prometheus_client.core import Metric
@@ -16,15 +16,14 @@ from prometheus_client.registry import Collector
 from twinbus.model.exposition import families
 from twinbus.model.metrics import Labels, Numbers, Value
 from twinbus.pair.errors import OutboxError
-from twinbus.pair.health import State
+from twinbus.pair.route.health import State
 
 if TYPE_CHECKING:
     from twinbus.pair.core import PairCore
-    from twinbus.pair.ledger_keeping import LedgerCore
-    from twinbus.pair.ordered_syphon import OrderedPump
-    from twinbus.pair.paired import PairedClient
-    from twinbus.pair.pumping import Pump
-    from twinbus.pair.standalone import StandaloneSyphon
+    from twinbus.pair.ledger.ledger import LedgerCore
+    from twinbus.pair.sdk.clients.paired import PairedClient
+    from twinbus.pair.syphon.home import Progress
+    from twinbus.pair.syphon.standalone import StandaloneSyphon
 
 STATES = {state: state.value.replace(" ", "_") for state in State}
 _FROM_BAD_TO_WORSE = (State.HEALTHY, State.SUSPECT, State.FAILED_OVER, State.REFUSED)
@@ -40,8 +39,8 @@ class PairMetrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """The numbers of this moment; none before the pair is made."""
-        paired = self._core.companion.paired
-        return iter(()) if paired is None else families(numbers(self._core, self._ledger, paired.primary))
+        primary = self._core.background.pairing.paired.primary
+        return iter(()) if not primary else families(numbers(self._core, self._ledger, primary))
 
 
 class SyphonMetrics(Collector):
@@ -55,7 +54,7 @@ class SyphonMetrics(Collector):
         paired = self._syphon.paired
         if paired is None:
             return iter(())
-        moved = _moved(self._syphon.pumps)
+        moved = _moved(self._syphon.progress)
         return families({f"twinbus_{name}": {(("pair", paired.primary),): value} for name, value in moved.items()})
 
 
@@ -64,10 +63,13 @@ def numbers(core: PairCore, ledger: LedgerCore | None, pair: str) -> Numbers:
     found: dict[str, dict[Labels, Value]] = {
         f"twinbus_{name}": {(("pair", pair),): value} for name, value in _plain(core, ledger).items()
     }
-    states = [health.state for health in core.board.ill().values()]
+    states = [health.state for health in core.health_board.ill().values()]
     worst = max(states, key=_FROM_BAD_TO_WORSE.index, default=State.HEALTHY)
     found["twinbus_pair_state"] = {
         (("pair", pair), ("state", name)): int(state is worst) for state, name in STATES.items()
+    }
+    found["twinbus_pair_entity_pings_total"] = {
+        (("pair", pair), ("entity", entity)): count for entity, count in core.background.pings_by_entity.items()
     }
     found["twinbus_pair_ill_entities"] = {
         (("pair", pair), ("state", name)): states.count(state)
@@ -78,30 +80,29 @@ def numbers(core: PairCore, ledger: LedgerCore | None, pair: str) -> Numbers:
 
 
 def _plain(core: PairCore, ledger: LedgerCore | None) -> dict[str, Value]:
-    companion, status = core.companion, core.status()
+    background, status = core.background, core.status()
     told: dict[str, Value] = {
-        "pair_failovers_total": core.board.failovers,
+        "pair_failovers_total": core.health_board.failovers,
         "pair_diverted_messages_total": status.diverted,
-        "pair_pings_total": companion.pings,
-        "pair_pings_failed_total": companion.pings_failed,
-        "pair_ping_seconds": companion.ping_times.histogram(),
+        "pair_pings_total": background.pings,
+        "pair_pings_failed_total": background.pings_failed,
+        "pair_ping_seconds": background.ping_times.histogram(),
         "pair_failed_over_seconds": _failed_over_s(core),
         "pair_resting_queues": len(status.resting_queues),
     }
-    pumps = [pump for pump in (companion.pump, companion.ordered_pump) if pump is not None]
-    if pumps:
-        told |= _moved(pumps)
+    if background.syphon is not None:
+        told |= _moved(background.syphon.progress)
     if ledger is not None:
         told["ledger_suppressed_total"] = ledger.counts["suppressed"]
         told["ledger_handed_total"] = ledger.counts["handed_out"]
     return told | _outbox(core)
 
 
-def _moved(pumps: Sequence[Pump | OrderedPump]) -> dict[str, Value]:
+def _moved(progress: Progress) -> dict[str, Value]:
     return {
-        "syphon_moved_total": sum(pump.moved.total() for pump in pumps),
-        "syphon_deadlettered_total": sum(pump.dead for pump in pumps),
-        "syphon_duplicates_total": sum(pump.doubled for pump in pumps),
+        "syphon_moved_total": progress.moved.total(),
+        "syphon_deadlettered_total": progress.dead,
+        "syphon_duplicates_total": progress.doubled,
     }
 
 
@@ -122,5 +123,5 @@ def _outbox(core: PairCore) -> dict[str, Value]:
 
 
 def _failed_over_s(core: PairCore) -> float:
-    since = [health.since for health in core.board.ill().values() if health.state is State.FAILED_OVER]
-    return max(0.0, core.board.now() - min(since)) if since else 0.0
+    since = [health.since for health in core.health_board.ill().values() if health.state is State.FAILED_OVER]
+    return max(0.0, core.health_board.now() - min(since)) if since else 0.0

@@ -1,6 +1,7 @@
-"""How a paired client is made, and what it tells, in both flavours alike.
+"""How a paired client is made, and what it says of itself, in both flavours alike.
 
-What differs is how to wait: that is in `sync` and `aio`, which name the SDK's client that they stand on.
+It is the SDK's client for the primary, with its settings and its senders and receivers. What differs between the
+flavours is how to wait: that is in `sync` and `aio`, which name the SDK's client that they stand on.
 """
 
 from __future__ import annotations
@@ -9,15 +10,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from twinbus.pair import sdk
-from twinbus.pair.board import Change
-from twinbus.pair.core import PairCore, PairStatus, halves, halves_of
-from twinbus.pair.description import PairDescription
-from twinbus.pair.diversion import Diverted
-from twinbus.pair.half import Half
+from twinbus.pair.backlog.diversion import Diverted
+from twinbus.pair.core import PairCore, PairStatus, namespaces, namespaces_of
+from twinbus.pair.description import PairDescription, second_string
+from twinbus.pair.ending import check_open
+from twinbus.pair.namespace.port import RemoteNamespace
 from twinbus.pair.options import SendAvailabilityOptions
-from twinbus.pair.outbox import Outbox
-from twinbus.pair.outbox_rows import Queued
+from twinbus.pair.outbox.outbox import Outbox
+from twinbus.pair.outbox.rows import Queued
+from twinbus.pair.route.health_board import Change
+from twinbus.pair.sdk import messages as sdk
+from twinbus.pair.sdk.clients.sending import PairedSending
 
 
 class PairedClient:
@@ -37,18 +40,22 @@ class PairedClient:
         outbox: Outbox | Path | str | None = None,
         always: bool = False,
         on_queued: Callable[[Queued], None] | None = None,
-        _halves: tuple[Half, Half] | None = None,
+        _namespaces: tuple[RemoteNamespace, RemoteNamespace] | None = None,
     ) -> None:
         options = options or SendAvailabilityOptions()
+        vars(self).update(sdk.state_of(primary))
         self.primary = primary
         self.secondary = secondary
-        first, second = _halves or halves_of(primary, secondary, options.seconds("attempt_timeout"))
+        first, second = namespaces_of(primary, secondary, options, _namespaces)
         self._core = PairCore(first, second, options, primary_name=primary_name, on_change=on_change)
-        self._core.companion.on_fault = self._broken_off
-        self._core.companion.on_diverted = on_diverted
+        self._core.background.on_fault = self._broken_off
+        self._core.background.on_diverted = on_diverted
         self._core.use_outbox(outbox, always, on_queued)
         sdk.watch_close(primary, first.mark_closed)
         sdk.watch_close(secondary, second.mark_closed)
+        if options.enable_syphon:
+            sdk.watch_handlers(primary, lambda: check_open(first), first.hear)
+            sdk.watch_handlers(secondary, lambda: check_open(second), second.hear)
 
     @classmethod
     def from_connection_strings(
@@ -69,8 +76,8 @@ class PairedClient:
         options = options or SendAvailabilityOptions()
         settings = sdk.bounded(options.attempts, options.seconds("attempt_timeout")) | kwargs
         return cls(
-            cls.sdk_client.from_connection_string(primary, **(sdk.at_port(primary) | settings)),
-            cls.sdk_client.from_connection_string(secondary, **(sdk.at_port(secondary) | settings)),
+            sdk.new_client(cls.sdk_client, primary, settings),
+            sdk.new_client(cls.sdk_client, secondary, settings),
             options,
             primary_name=primary_name,
             on_change=on_change,
@@ -78,7 +85,7 @@ class PairedClient:
             outbox=outbox,
             always=always,
             on_queued=on_queued,
-            _halves=halves(primary, secondary, kwargs, options.seconds("attempt_timeout")),
+            _namespaces=namespaces(primary, secondary, kwargs, options.seconds("attempt_timeout")),
         )
 
     @classmethod
@@ -97,10 +104,8 @@ class PairedClient:
         pair = PairDescription.read(description)
         settings = sdk.bounded(pair.options.attempts, pair.options.seconds("attempt_timeout")) | kwargs
         first, second = (
-            cls.sdk_client.from_connection_string(
-                half.connection_string, **(sdk.at_port(half.connection_string, half.ca) | settings)
-            )
-            for half in (pair.primary, pair.secondary)
+            sdk.new_client(cls.sdk_client, namespace.connection_string, settings, namespace.ca)
+            for namespace in (pair.primary, pair.secondary)
         )
         return cls(
             first,
@@ -112,13 +117,21 @@ class PairedClient:
             outbox=outbox,
             always=always,
             on_queued=on_queued,
-            _halves=pair.halves(),
+            _namespaces=pair.namespaces(),
         )
+
+    @classmethod
+    def from_connection_string(cls, conn_str: str, *, secondary: str | None = None, **kwargs: Any) -> Self:
+        """A pair from the primary's connection string; without `secondary` the other is in TWINBUS_SECONDARY.
+
+        Other arguments are those of `from_connection_strings`.
+        """
+        return cls.from_connection_strings(conn_str, second_string(secondary, cls.__name__), **kwargs)
 
     @property
     def is_paired(self) -> bool:
-        """Whether the pair is made."""
-        return self._core.companion.paired is not None
+        """Whether the pair is made, as far as that was possible."""
+        return self._core.background.is_started
 
     @property
     def outbox(self) -> Outbox | None:
@@ -129,5 +142,9 @@ class PairedClient:
         """How the pair stands."""
         return self._core.status()
 
-    def _broken_off(self, half: Half, reason: Exception) -> None:
-        sdk.break_off(self.primary if half is self._core.primary else self.secondary, reason)
+    def _sending(self, sender: Any, always: bool | None, ordered: bool | None) -> PairedSending:
+        sending = self._core.sending(sender.entity_name, always, ordered)
+        return PairedSending(self._core.carrier, self._core.primary, self._core.secondary, sending, sender)
+
+    def _broken_off(self, namespace: RemoteNamespace, reason: Exception) -> None:
+        sdk.break_off(self.primary if namespace is self._core.primary else self.secondary, reason)

@@ -1,0 +1,249 @@
+"""The paired client for synchronous applications: the SDK's own methods on two namespaces at once.
+
+What the methods share is in `sending`; here it is waited for. The carrier has a loop and a thread of its own.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from typing import Any, TypeVar
+
+from azure.servicebus import ServiceBusClient, ServiceBusMessageBatch, ServiceBusReceiver, ServiceBusSender
+
+from twinbus.pair import tracing
+from twinbus.pair.core import PairStatus
+from twinbus.pair.ledger.ledger import LedgerCore
+from twinbus.pair.loop_thread import LoopThread
+from twinbus.pair.outbox.rows import Queued
+from twinbus.pair.route.overlapped import MAX_IN_FLIGHT, Outcome, Window, Windows
+from twinbus.pair.sdk import messages as sdk
+from twinbus.pair.sdk.attempts import BoundedSender, become, sharing
+from twinbus.pair.sdk.clients.paired import PairedClient
+from twinbus.pair.sdk.clients.replicated_sync import ReplicatedReceiver, through_ledger
+from twinbus.pair.sdk.clients.sending import PairedSending, left
+
+T = TypeVar("T")
+
+
+class PairedServiceBusClient(PairedClient, ServiceBusClient):
+    """`azure.servicebus.ServiceBusClient` over a pair of namespaces. Use it with `with`."""
+
+    sdk_client = ServiceBusClient
+    primary: ServiceBusClient
+    secondary: ServiceBusClient
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._loop_thread = LoopThread()
+        self._starting = threading.Lock()
+
+    def pair(self) -> PairStatus:
+        """Make the pair, as far as that is possible now. Done by `with`, and by the first send."""
+        with self._starting:
+            if not self.is_paired:
+                self._loop_thread.run(self._core.open())
+        return self.status()
+
+    def get_queue_sender(
+        self, queue_name: str, *, always: bool | None = None, ordered: bool | None = None, **kwargs: Any
+    ) -> PairedSender:
+        """A sender to a queue of the primary that goes on sending when the primary is down.
+
+        `always` (first into the outbox) and `ordered` are as the client has them, unless they are given.
+        """
+        return PairedSender._for(self, self.primary.get_queue_sender(queue_name, **kwargs), always, ordered)
+
+    def get_topic_sender(
+        self, topic_name: str, *, always: bool | None = None, ordered: bool | None = None, **kwargs: Any
+    ) -> PairedSender:
+        """A sender to a topic of the primary that goes on sending when the primary is down.
+
+        `always` (first into the outbox) and `ordered` are as the client has them, unless they are given.
+        """
+        return PairedSender._for(self, self.primary.get_topic_sender(topic_name, **kwargs), always, ordered)
+
+    def get_queue_receiver(
+        self, queue_name: str, *, ledger: LedgerCore | None = None, **kwargs: Any
+    ) -> ServiceBusReceiver:
+        """A receiver from the primary; what was diverted reaches it through the syphon.
+
+        With a ledger, what comes twice is handed out once (docs/replication.md), and a lost lock is no error, unless
+        `goes_on=False` says so.
+        """
+        if ledger is not None:
+            return through_ledger(self._loop_thread, ledger, self.primary, queue_name, None, kwargs)
+        return self.primary.get_queue_receiver(queue_name, **kwargs)
+
+    def get_subscription_receiver(
+        self, topic_name: str, subscription_name: str, *, ledger: LedgerCore | None = None, **kwargs: Any
+    ) -> ServiceBusReceiver:
+        """A receiver from a subscription of the primary; with a ledger, as for a queue."""
+        if ledger is not None:
+            return through_ledger(self._loop_thread, ledger, self.primary, topic_name, subscription_name, kwargs)
+        return self.primary.get_subscription_receiver(topic_name, subscription_name, **kwargs)
+
+    def close(self) -> None:
+        """End pings and pumps, and close both namespaces' clients."""
+        for receiver in [each for each in self._handlers if isinstance(each, ReplicatedReceiver)]:
+            receiver.close()  # While the loop that it needs is there.
+        self._loop_thread.stop(self._core.close)
+        self.primary.close()
+        self.secondary.close()
+
+    def __enter__(self) -> PairedServiceBusClient:
+        try:
+            self.pair()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *args: object) -> None:
+        self.close()
+
+
+class PairedSender(BoundedSender):
+    """The SDK's sender for the primary, which goes on sending when the primary is down. Made by a paired client.
+
+    It shares its state with the sender that the SDK's client made, which does what is the SDK's own.
+    """
+
+    __slots__ = ("_own",)
+    _own: BoundedSender
+    _pair: PairedServiceBusClient
+    _sending: PairedSending
+    _windows: Windows
+
+    @classmethod
+    def _for(
+        cls, client: PairedServiceBusClient, sender: ServiceBusSender, always: bool | None, ordered: bool | None
+    ) -> PairedSender:
+        own = become(sender, BoundedSender, client.primary)
+        paired = sharing(own, cls)
+        paired._own = own
+        paired._pair = client
+        paired._sending = sending = client._sending(own, always, ordered)
+        paired._windows = Windows(lambda message: sending.carry(message, None))
+        return paired
+
+    def send_messages(  # type: ignore[override] # What only the outbox has is more than the SDK can say.
+        self, message: Any, *, timeout: float | None = None, **kwargs: Any
+    ) -> Queued | None:
+        """Send, and return when the primary or a backlog queue has the messages.
+
+        What only the outbox has, if the client has one, is queued locally, and that is what is returned.
+        """
+        if not tracing.is_on():
+            return self._route(message, timeout, kwargs)
+        with self._sending.traced(message) as span:
+            span.say(diverted=False)
+            return self._route(message, timeout, kwargs)
+
+    def _route(self, message: Any, timeout: float | None, kwargs: dict[str, Any]) -> Queued | None:
+        sending, client = self._sending, self._pair
+        if not client.is_paired:
+            client.pair()
+        message = sdk.repeatable(message)
+        failed = None
+        if sending.goes_direct(message) and not (
+            sending.asks_outbox and client._loop_thread.run(sending.waits_behind(message))
+        ):
+            began = time.monotonic()
+            try:
+                self._own.send_messages(message, timeout=sending.at_primary(timeout), **kwargs)
+            except Exception as error:
+                failed = error
+                timeout = left(timeout, began)
+            else:
+                sending.went_direct(message)
+                return None
+        return sending.outcome(client._loop_thread.run(sending.carry(message, timeout, failed)))
+
+    def create_message_batch(self, max_size_in_bytes: int | None = None) -> ServiceBusMessageBatch:
+        """A batch; while the primary cannot be asked, of the size that it last said."""
+        self._pair.pair()
+        sending = self._sending
+        if sending.asks_primary():
+            try:
+                with self._own.within(sending.at_primary(None)):
+                    batch = self._own.create_message_batch(max_size_in_bytes)
+            except Exception as error:
+                if not sending.unanswered(error):
+                    raise
+            else:
+                sending.learn_limits()
+                return batch
+        return sending.batch(max_size_in_bytes)
+
+    def schedule_messages(
+        self, messages: Any, schedule_time_utc: datetime, *, timeout: float | None = None, **kwargs: Any
+    ) -> list[int]:
+        """Schedule at the primary; refused while sends are diverted, since there is no number to return."""
+        self._sending.refuse_while_diverted("schedule_messages", timeout, messages)
+        return self._only_at_primary(
+            lambda: self._own.schedule_messages(
+                messages, schedule_time_utc, timeout=self._sending.alone_at_primary(timeout), **kwargs
+            ),
+        )
+
+    def cancel_scheduled_messages(
+        self, sequence_numbers: int | list[int], *, timeout: float | None = None, **kwargs: Any
+    ) -> None:
+        """Cancel at the primary; refused while sends are diverted."""
+        self._sending.refuse_while_diverted("cancel_scheduled_messages", timeout)
+        self._only_at_primary(
+            lambda: self._own.cancel_scheduled_messages(
+                sequence_numbers, timeout=self._sending.alone_at_primary(timeout), **kwargs
+            ),
+        )
+
+    def _only_at_primary(self, call: Callable[[], T]) -> T:
+        self._pair.pair()
+        try:
+            result = call()
+        except Exception as error:
+            self._sending.unanswered(error)
+            raise
+        self._sending.answered()
+        return result
+
+    def send_many(
+        self, messages: Iterable[sdk.Sendable], max_in_flight: int = MAX_IN_FLIGHT
+    ) -> list[Outcome[sdk.Sendable]]:
+        """Send messages overlapped, and return the outcome of each, in order.
+
+        Messages are taken from the iterable, here, only when there is room for them.
+        """
+        self._pair.pair()
+        loop_thread = self._pair._loop_thread
+        sends = loop_thread.run(self._window(max_in_flight))
+        outcomes = [loop_thread.run(sends.submit(message)) for message in messages]
+        loop_thread.run(sends.finish())
+        return outcomes
+
+    async def _window(self, max_in_flight: int) -> Window[sdk.Sendable]:
+        return self._windows.open(max_in_flight)
+
+    def close(self) -> None:
+        """Close the sender; the pair stays. Raises failures of overlapped sends that nobody looked at."""
+        self._own.close()
+        self._windows.check()
+
+    def __enter__(self) -> PairedSender:
+        """Opens the link, as the SDK's sender does; a primary that is down is no reason to refuse."""
+        self._pair.pair()
+        if self._pair._loop_thread.run(self._sending.can_open()):
+            failed = None
+            try:
+                with self._own.within(self._sending.at_primary(None)):
+                    self._own._open_with_retry()  # type: ignore[no-untyped-call]
+            except Exception as error:
+                failed = error
+            self._sending.opened(failed)
+        return self
+
+    def __exit__(self, *args: object) -> None:
+        self.close()
