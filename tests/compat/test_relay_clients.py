@@ -9,10 +9,12 @@ import asyncio
 import contextlib
 import itertools
 import random
+import signal
 import ssl
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import aiohttp
@@ -169,11 +171,65 @@ async def test_what_may_have_arrived_is_issued_again_only_if_that_is_safe(endpoi
             if seen == 1:
                 with pytest.raises(RelayError) as problem:
                     await client.request(method, reissue=reissue)
-                assert (problem.value.is_definite, client.active) == (False, endpoints[0])
+                assert (problem.value.is_definite, client.active) == (False, endpoints[1])  # For the next one.
             else:
                 assert (await client.request(method, reissue=reissue)).endpoint == 1
                 assert client.active is endpoints[1]
             assert len(asked) == seen
+
+
+@contextlib.contextmanager
+def hanging(broker: BrokerProcess) -> Iterator[None]:
+    """It takes connections and requests, and does nothing."""
+    assert broker.process is not None
+    broker.process.send_signal(signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        broker.process.send_signal(signal.SIGCONT)
+
+
+@pytest.mark.parametrize("ends", ["by its own time", "by the caller's"])
+async def test_a_relay_that_hangs_costs_one_post_and_the_next_ones_go_through_the_other(
+    brokers: list[BrokerProcess], endpoints: list[RelayEndpoint], ends: str
+) -> None:
+    asked: list[str] = []
+
+    async def note(request: RelayedRequest) -> RelayedResponse:
+        asked.append((await request.read()).decode())
+        return RelayedResponse(200)
+
+    async def post(body: str, total_s: float) -> int:
+        if ends == "by its own time":
+            return (await client.request("POST", body=body.encode(), total_s=total_s)).endpoint
+        async with asyncio.timeout(total_s):
+            return (await client.request("POST", body=body.encode())).endpoint
+
+    async with RelayListener(endpoints, note) as listener, RelayClient(*endpoints, choose=lambda _: 0) as client:
+        await asyncio.wait_for(listener.listening(), SOON_S)
+        assert await post("before", SOON_S) == 0
+        with hanging(brokers[0]):
+            with pytest.raises((RelayError, TimeoutError)):
+                await post("into the silence", 0.5)
+            assert [await post(f"after {number}", SOON_S) for number in range(3)] == [1, 1, 1]
+            assert asked == ["before", "after 0", "after 1", "after 2"]  # Not issued again: it may be there yet.
+
+
+async def test_a_listener_at_two_relays_of_one_datacenter_warns_once(
+    tmp_path: Path, endpoints: list[RelayEndpoint], caplog: pytest.LogCaptureFixture
+) -> None:
+    config = '[[hybrid_connections]]\nName = "third"\n'
+    with BrokerProcess(tmp_path, config=config, options=("--datacenter", "north")) as broker:
+        third = RelayEndpoint(f"http://{broker.host}:{broker.http_port}/third", ROOT_POLICY, broker.key)
+        for datacenter, warnings in (("south", 0), ("North", 1)):
+            caplog.clear()
+            async with listening([replace(endpoints[0], datacenter=datacenter), third]) as listener:
+                await listener.close_endpoint(1)
+                while listener._listening[1].is_set():
+                    await asyncio.sleep(0)
+                await asyncio.wait_for(listener.listening(1), SOON_S)
+            told = [record for record in caplog.records if "would be lost together" in record.getMessage()]
+            assert len(told) == warnings
 
 
 @pytest.mark.alone

@@ -5,23 +5,28 @@ When that may be done is decided by `roles`; here are the requests and sockets t
 
 from __future__ import annotations
 
+import asyncio
 import random
 import ssl
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from io import BytesIO
 from types import TracebackType
 from typing import NamedTuple, Self
 
 import aiohttp
 
-from twinbus.relay.endpoint import RelayEndpoint, check_pair
+from twinbus.model.logged import EventLog
+from twinbus.relay.endpoint import RelayEndpoint, check_pair, warn_of_one_datacenter
 from twinbus.relay.messages import RelayedResponse
-from twinbus.relay.roles import Outcome, Roles, may_reissue, outcome_of
+from twinbus.relay.roles import Outcome, Roles, Tried, may_reissue, outcome_of
 
 CONNECT_S = 5.0
 TOTAL_S = 120.0  # More than a relay waits for a listener.
 SOCKET_MESSAGE_BYTES_MAX = 100 * 1024 * 1024
+
+log = EventLog("twinbus.relay.client")
 
 
 class RelayError(Exception):
@@ -34,10 +39,11 @@ class RelayError(Exception):
 
 
 class _Try(NamedTuple):
-    host: str
+    number: int
     outcome: Outcome
-    problem: str
-    status: int | None
+    host: str
+    problem: str = ""
+    status: int | None = None
     response: RelayedResponse | None = None
 
 
@@ -58,6 +64,7 @@ class RelayClient:
         self.endpoints = (primary,) if secondary is None else (primary, secondary)
         if secondary is not None:
             check_pair(primary, secondary)
+            warn_of_one_datacenter(log, primary.datacenter, secondary.datacenter)
         self._roles = Roles(choose(len(self.endpoints)))
         self._timeout = aiohttp.ClientTimeout(total=total_s, sock_connect=connect_s)
         self._tls = tls
@@ -81,9 +88,6 @@ class RelayClient:
         """Where the next call goes first."""
         return self.endpoints[self._roles.active]
 
-    def _order(self) -> list[int]:
-        return [self._roles.active] if len(self.endpoints) == 1 else [self._roles.active, self._roles.backup]
-
     # Requests
 
     async def request(
@@ -94,38 +98,50 @@ class RelayClient:
         headers: Mapping[str, str] | None = None,
         body: bytes = b"",
         reissue: bool | None = None,
+        total_s: float | None = None,
     ) -> RelayedResponse:
-        """The service's answer; a RelayError if no relay brought one.
+        """The service's answer; a RelayError if no relay brought one. `total_s` is for each of the two.
 
         A request that the service may have had is issued again only if its method is idempotent, or `reissue` says so.
         """
-        tries: list[_Try] = []
-        for number in self._order():
-            tried = await self._try(number, method, target, dict(headers or {}), body)
-            self._roles = self._roles.after(number, tried.outcome)
-            if tried.response is not None and tried.outcome is Outcome.ANSWERED:
-                return tried.response
-            tries.append(tried)
-            if not may_reissue(tried.outcome, method, reissue):
-                break
+        timeout = self._timeout
+        if total_s is not None:
+            timeout = aiohttp.ClientTimeout(total=total_s, sock_connect=timeout.sock_connect)
+        with self._call() as (order, tries):
+            for number in order:
+                tried = await self._try(number, method, target, dict(headers or {}), body, timeout)
+                tries.append(tried)
+                if tried.response is not None and tried.outcome is Outcome.ANSWERED:
+                    return tried.response
+                if not may_reissue(tried.outcome, method, reissue):
+                    break
         raise RelayError(tries)
 
-    async def _try(self, number: int, method: str, target: str, headers: dict[str, str], body: bytes) -> _Try:
+    async def _try(
+        self,
+        number: int,
+        method: str,
+        target: str,
+        headers: dict[str, str],
+        body: bytes,
+        timeout: aiohttp.ClientTimeout,
+    ) -> _Try:
         endpoint = self.endpoints[number]
         headers |= endpoint.headers(time.time())
         url = endpoint.request_url(target)
+        data = BytesIO(body) if body else None
         try:
             async with self._opened().request(
-                method, url, headers=headers, data=BytesIO(body) if body else None, allow_redirects=False
+                method, url, headers=headers, data=data, allow_redirects=False, timeout=timeout
             ) as answer:
                 content = await answer.read()
-        except aiohttp.ClientConnectorError as problem:
-            return _Try(endpoint.host, Outcome.NOT_DELIVERED, str(problem), None)
+        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as problem:
+            return _Try(number, Outcome.NOT_DELIVERED, endpoint.host, str(problem))
         except (aiohttp.ClientError, TimeoutError, OSError) as problem:
-            return _Try(endpoint.host, Outcome.UNKNOWN, str(problem) or type(problem).__name__, None)
+            return _Try(number, Outcome.UNKNOWN, endpoint.host, str(problem) or type(problem).__name__)
         response = RelayedResponse(answer.status, content, list(answer.headers.items()), answer.reason or "", number)
         outcome = outcome_of(answer.status, "Via" in answer.headers)
-        return _Try(endpoint.host, outcome, content.decode(errors="replace").strip(), answer.status, response)
+        return _Try(number, outcome, endpoint.host, content.decode(errors="replace").strip(), answer.status, response)
 
     # Sockets
 
@@ -133,27 +149,44 @@ class RelayClient:
         self, suffix: str = "", *, headers: Mapping[str, str] | None = None, protocols: Sequence[str] = ()
     ) -> aiohttp.ClientWebSocketResponse:
         """A socket with a listener of the service."""
-        tries: list[_Try] = []
-        for number in self._order():
-            endpoint = self.endpoints[number]
-            try:
-                socket = await self._opened().ws_connect(
-                    endpoint.socket_url("connect", suffix),
-                    headers={**(headers or {}), **endpoint.headers(time.time())},
-                    protocols=protocols,
-                    max_msg_size=SOCKET_MESSAGE_BYTES_MAX,
-                )
-            except aiohttp.WSServerHandshakeError as refused:
-                outcome = outcome_of(refused.status, refused.headers is not None and "Via" in refused.headers)
-                tries.append(_Try(endpoint.host, outcome, refused.message, refused.status))
-                if outcome is Outcome.ANSWERED:
-                    break  # The service itself does not want it.
-            except (aiohttp.ClientError, TimeoutError, OSError) as problem:
-                tries.append(_Try(endpoint.host, Outcome.NOT_DELIVERED, str(problem) or type(problem).__name__, None))
-            else:
-                self._roles = self._roles.after(number, Outcome.ANSWERED)
-                return socket
+        with self._call() as (order, tries):
+            for number in order:
+                endpoint = self.endpoints[number]
+                try:
+                    socket = await self._opened().ws_connect(
+                        endpoint.socket_url("connect", suffix),
+                        headers={**(headers or {}), **endpoint.headers(time.time())},
+                        protocols=protocols,
+                        max_msg_size=SOCKET_MESSAGE_BYTES_MAX,
+                    )
+                except aiohttp.WSServerHandshakeError as refused:
+                    outcome = outcome_of(refused.status, refused.headers is not None and "Via" in refused.headers)
+                    tries.append(_Try(number, outcome, endpoint.host, refused.message, refused.status))
+                    if outcome is Outcome.ANSWERED:
+                        break  # The service itself does not want it.
+                except (aiohttp.ClientError, TimeoutError, OSError) as problem:
+                    text = str(problem) or type(problem).__name__
+                    tries.append(_Try(number, Outcome.NOT_DELIVERED, endpoint.host, text))
+                else:
+                    tries.append(_Try(number, Outcome.ANSWERED, endpoint.host))
+                    return socket
         raise RelayError(tries)
+
+    @contextmanager
+    def _call(self) -> Iterator[tuple[list[int], list[_Try]]]:
+        """A call: the endpoints in their order, and a list for what came of each, from which the roles follow."""
+        order = [self._roles.active] if len(self.endpoints) == 1 else [self._roles.active, self._roles.backup]
+        tries: list[_Try] = []
+        given_up: list[Tried] = []
+        try:
+            yield order, tries
+        except asyncio.CancelledError:
+            given_up = [Tried(number, Outcome.UNKNOWN) for number in order[len(tries) :][:1]]  # No answer came.
+            raise
+        finally:
+            came = [*(Tried(tried.number, tried.outcome) for tried in tries), *given_up]
+            if len(order) > 1 and came:
+                self._roles = self._roles.after(came)
 
     def _opened(self) -> aiohttp.ClientSession:
         if self._session is None:

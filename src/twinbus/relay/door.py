@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 
 from aiohttp import hdrs, web
@@ -22,6 +22,7 @@ from twinbus.model.message import Origin
 from twinbus.model.security import Rights
 from twinbus.relay import commands, headers
 from twinbus.relay.channel import Channel, RequestRendezvous
+from twinbus.relay.endpoint import DATACENTER
 from twinbus.relay.exchange import Exchange
 from twinbus.relay.framing import Close
 from twinbus.relay.limits import Limits
@@ -47,10 +48,12 @@ class RelayDoor:
         clock: Clock,
         *,
         limits: Limits | None = None,
+        datacenters: Mapping[Namespace, str] | None = None,
         new_id: Callable[[], str] = lambda: secrets.token_hex(16),
         choose: Callable[[int], int] = secrets.randbelow,
     ) -> None:
         self._limits = limits or Limits()
+        self._datacenters = datacenters or {}
         self._new_id = new_id
         self._gate = Gatekeeper(hosting, clock)
         self.listeners = Listeners(self._limits.listeners_max, choose)
@@ -162,7 +165,8 @@ class RelayDoor:
         channel.on_ended = partial(self.listeners.remove, target.hybrid, channel)
         self.listeners.add(target.hybrid, channel)
         try:
-            response = await socket.accept(request)
+            place = self._datacenters.get(target.namespace)
+            response = await socket.accept(request, told={DATACENTER: place} if place else None)
             self._note(target, "relay_listen", "", 0, self._new_id())
             socket.begin()
             expiry.start()

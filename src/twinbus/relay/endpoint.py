@@ -10,9 +10,11 @@ from math import ceil
 from urllib.parse import quote, urlsplit
 
 from twinbus.model.errors import BusError, Fault
+from twinbus.model.logged import EventLog
 from twinbus.wire import sas
 
 TOKEN_LIFETIME_S = 3600
+DATACENTER = "X-Twinbus-Datacenter"  # In a relay's answer to one who may listen.
 _SCHEMES = {"http": "ws", "https": "wss"}
 
 
@@ -24,6 +26,7 @@ class RelayEndpoint:
     policy: str = ""
     key: str = field(default="", repr=False)
     token_lifetime_s: int = TOKEN_LIFETIME_S  # A listener renews its token after half of it.
+    datacenter: str = ""  # Where the relay is, if that is known; a listener asks the relay, too.
 
     def __post_init__(self) -> None:
         parts = urlsplit(self.url)
@@ -69,3 +72,15 @@ def check_pair(one: RelayEndpoint, other: RelayEndpoint) -> None:
         raise BusError(Fault.ARGUMENT, f"Both endpoints are at '{one.host}': they must lie in different namespaces.")
     if one.path.lower() == other.path.lower():
         raise BusError(Fault.ARGUMENT, f"Both endpoints are called '{one.path}': they must have different names.")
+
+
+def warn_of_one_datacenter(log: EventLog, one: str, other: str) -> bool:
+    """Say so if both relays are in one datacenter, and would be lost together; where they are may not be known."""
+    if not one or one.lower() != other.lower():
+        return False
+    log.warning(
+        "relay.one_datacenter",
+        "both relays are in the datacenter '{datacenter}', and would be lost together",
+        datacenter=one,
+    )
+    return True

@@ -18,7 +18,7 @@ import aiohttp
 
 from twinbus.model.logged import EventLog
 from twinbus.relay import commands
-from twinbus.relay.endpoint import RelayEndpoint, check_pair
+from twinbus.relay.endpoint import DATACENTER, RelayEndpoint, check_pair, warn_of_one_datacenter
 from twinbus.relay.messages import Handler, RelayedRequest, RelayedResponse, whole
 from twinbus.relay.outgoing import Outgoing
 from twinbus.relay.rendezvous import RENDEZVOUS_ERRORS, SenderLostError, opened
@@ -59,6 +59,8 @@ class RelayListener:
         self._tasks: set[asyncio.Task[None]] = set()
         self._session: aiohttp.ClientSession
         self._channels: dict[int, aiohttp.ClientWebSocketResponse] = {}
+        self._datacenters = {number: endpoint.datacenter for number, endpoint in enumerate(endpoints)}
+        self._has_warned = False
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -115,6 +117,7 @@ class RelayListener:
                     max_msg_size=MESSAGE_BYTES_MAX,
                 ) as socket:
                     failures = 0
+                    self._learn_datacenter(number, socket)
                     self._channels[number] = socket
                     self._listening[number].set()
                     await self._serve(number, _Control(socket), made_at_s)
@@ -137,6 +140,13 @@ class RelayListener:
                 )
             finally:
                 self._listening[number].clear()
+
+    def _learn_datacenter(self, number: int, socket: aiohttp.ClientWebSocketResponse) -> None:
+        """A relay of ours says where it is; both in one place is worth a word, once."""
+        told = socket._response.headers.get(DATACENTER, "")  # aiohttp shows a handshake's headers nowhere else.
+        self._datacenters[number] = told or self._datacenters[number]
+        if len(self._datacenters) == 2 and not self._has_warned:
+            self._has_warned = warn_of_one_datacenter(log, *self._datacenters.values())
 
     async def _serve(self, number: int, control: _Control, made_at_s: float) -> None:
         renewals = asyncio.ensure_future(self._renew_on(self._endpoints[number], control, made_at_s))

@@ -5,8 +5,10 @@ Only a relay that is out of reach, or fails by itself, brings the other one in; 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 IDEMPOTENT = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"})  # RFC 9110, 9.2.2.
 # The relay's own statuses after which a listener may have had the request.
@@ -37,6 +39,13 @@ def may_reissue(outcome: Outcome, method: str, reissue: bool | None) -> bool:
     return method.upper() in IDEMPOTENT if reissue is None else reissue
 
 
+class Tried(NamedTuple):
+    """One try of a call, at one of the two."""
+
+    number: int
+    outcome: Outcome
+
+
 @dataclass(frozen=True, slots=True)
 class Roles:
     """Which of the two is active, 0 or 1."""
@@ -48,6 +57,16 @@ class Roles:
         """The other one."""
         return 1 - self.active
 
-    def after(self, tried: int, outcome: Outcome) -> Roles:
-        """Roles swap when the one that was not active has answered; if both failed they stay as they are."""
-        return Roles(tried) if outcome is Outcome.ANSWERED else self
+    def after(self, tries: Sequence[Tried]) -> Roles:
+        """The roles after a call, which may have been tried at both.
+
+        They swap when the second has answered, and when the active one failed and the call could not be issued again:
+        the next one need not fail, too. If both failed they stay as they are.
+        """
+        first, second = tries[0], tries[1] if len(tries) > 1 else None
+        if first.outcome is Outcome.ANSWERED:
+            return self
+        if second is not None:
+            return Roles(second.number) if second.outcome is Outcome.ANSWERED else self
+        # Calls that were under way together fail together; only the first of them is news.
+        return Roles(1 - first.number) if first.number == self.active else self

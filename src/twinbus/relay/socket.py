@@ -9,7 +9,7 @@ import asyncio
 import base64
 import binascii
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from aiohttp import hdrs, web
@@ -79,13 +79,19 @@ class Socket(asyncio.Protocol):
         self.on_drained: Callable[[], None] = lambda: None
         self.is_gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    async def accept(self, request: web.Request, protocol: str | None = None) -> web.StreamResponse:
-        """Answer the handshake and take the connection over; nothing is read from it before `begin`."""
+    async def accept(
+        self, request: web.Request, protocol: str | None = None, told: Mapping[str, str] | None = None
+    ) -> web.StreamResponse:
+        """Answer the handshake and take the connection over; nothing is read from it before `begin`.
+
+        `told` are further headers of the answer.
+        """
         key = request.headers[hdrs.SEC_WEBSOCKET_KEY].encode()
         headers = {
             hdrs.UPGRADE: "websocket",
             hdrs.CONNECTION: "Upgrade",
             hdrs.SEC_WEBSOCKET_ACCEPT: base64.b64encode(hashlib.sha1(key + _GUID).digest()).decode(),
+            **(told or {}),
         }
         if protocol:
             headers[hdrs.SEC_WEBSOCKET_PROTOCOL] = protocol

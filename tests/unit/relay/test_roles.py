@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import aiohttp
 import pytest
 
 from twinbus.model.errors import BusError
+from twinbus.relay.calling import RelayClient, RelayError
 from twinbus.relay.endpoint import RelayEndpoint, check_pair
-from twinbus.relay.roles import Outcome, Roles, may_reissue, outcome_of
+from twinbus.relay.roles import Outcome, Roles, Tried, may_reissue, outcome_of
 from twinbus.wire import sas
+
+ONE = RelayEndpoint("https://contosoprimary.example/myPrimaryService")
+OTHER = RelayEndpoint("https://contososecondary.example/mySecondaryService")
 
 
 @pytest.mark.parametrize(
@@ -46,11 +53,64 @@ def test_a_request_is_issued_again_only_where_that_is_safe(
     assert may_reissue(outcome, method, reissue) is may
 
 
-def test_roles_swap_when_the_other_one_answers_and_not_when_both_fail() -> None:
-    roles = Roles(0)
-    assert roles.after(0, Outcome.ANSWERED) == Roles(0)
-    assert roles.after(0, Outcome.UNKNOWN).after(1, Outcome.ANSWERED) == Roles(1)
-    assert roles.after(0, Outcome.UNKNOWN).after(1, Outcome.NOT_DELIVERED) == Roles(0)
+ANSWERED, NOT_DELIVERED, UNKNOWN = Outcome.ANSWERED, Outcome.NOT_DELIVERED, Outcome.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("tries", "active"),
+    [
+        ([(0, ANSWERED)], 0),
+        ([(0, UNKNOWN), (1, ANSWERED)], 1),
+        ([(0, NOT_DELIVERED), (1, ANSWERED)], 1),
+        ([(0, UNKNOWN), (1, NOT_DELIVERED)], 0),  # Both failed.
+        ([(0, NOT_DELIVERED), (1, UNKNOWN)], 0),
+        ([(0, UNKNOWN)], 1),  # It could not be issued again: the next call goes elsewhere.
+        ([(1, UNKNOWN)], 0),  # Begun before the roles changed, and no news: the other one is active already.
+        ([(1, ANSWERED)], 0),  # An answer that was under way for long does not change them back.
+    ],
+)
+def test_roles_swap_when_the_other_one_answers_or_has_to_be_tried_next(
+    tries: list[tuple[int, Outcome]], active: int
+) -> None:
+    assert Roles(0).after([Tried(*each) for each in tries]) == Roles(active)
+
+
+@pytest.mark.parametrize(
+    ("problem", "is_definite"),
+    [
+        (aiohttp.ConnectionTimeoutError("no connection in time"), True),
+        (aiohttp.SocketTimeoutError("no answer in time"), False),
+        (aiohttp.ServerDisconnectedError(), False),
+        (TimeoutError(), False),
+    ],
+)
+async def test_what_was_never_connected_was_never_delivered(problem: Exception, is_definite: bool) -> None:
+    """So that a POST is issued again where a relay's machine swallows everything, and not where it may have it."""
+    client = RelayClient(ONE, OTHER, choose=lambda _: 0)
+
+    class Failing:
+        def request(self, *arguments: object, **settings: object) -> None:
+            raise problem
+
+    client._opened = Failing  # type: ignore[method-assign, assignment]
+    with pytest.raises(RelayError) as told:
+        await client.request("POST")
+    assert (told.value.is_definite, len(told.value.statuses)) == (is_definite, 2 if is_definite else 1)
+
+
+def test_a_client_begins_with_either_endpoint_at_random() -> None:
+    assert {RelayClient(ONE, OTHER).active for _ in range(64)} == {ONE, OTHER}
+
+
+def test_two_relays_in_one_datacenter_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    north = replace(ONE, datacenter="North")
+    for other in ("", "south"):
+        RelayClient(north, replace(OTHER, datacenter=other))
+    RelayClient(ONE, OTHER)
+    assert caplog.records == []
+    RelayClient(north, replace(OTHER, datacenter="north"))
+    (record,) = caplog.records
+    assert record.getMessage() == "both relays are in the datacenter 'North', and would be lost together"
 
 
 def test_endpoints_of_a_pair_differ_in_namespace_and_name() -> None:
