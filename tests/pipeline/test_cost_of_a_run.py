@@ -12,8 +12,9 @@ import pytest
 from support.broker import BrokerProcess, running
 from support.hurried import hurried, patient
 from support.pair_scene import QUICK, Scene, until
-from twinbus.pair import State, syphon
+from twinbus.pair import State
 from twinbus.pair.aio import PairedServiceBusClient, SendAvailabilityOptions
+from twinbus.pair.syphon.drain import Drain
 from twinbus.pipeline.costs.cost import cost
 from twinbus.pipeline.costs.metering import MESSAGES, OPERATIONS, Meter
 from twinbus.pipeline.costs.whatif import Setting, Traffic, paired
@@ -47,13 +48,13 @@ def test_an_idle_hour_with_ten_backlog_queues_is_billed_as_forty_receives(
     """Where the broker answers at once; one that is slow to answer is asked more seldom, and billed so."""
     primary, secondary = brokers
     asked: list[str] = []
-    step = syphon.step
+    step = Drain.step
 
-    async def noted(receiver: Any, *args: Any, **options: Any) -> syphon.Moved:
-        asked.append(receiver.path)
-        return await step(receiver, *args, **options)
+    async def noted(drain: Drain, limit: int, wait_s: float) -> Any:
+        asked.append(drain._receiver.path)
+        return await step(drain, limit, wait_s)
 
-    monkeypatch.setattr(syphon, "step", noted)
+    monkeypatch.setattr(Drain, "step", noted)
 
     async def hour() -> None:
         wanted = {"backlog_queue_count": 10, "poll": 900, "enable_syphon": True}
@@ -132,9 +133,9 @@ async def _through_an_outage(scene: Scene, queue: str) -> int:
         for number in range(3):
             assert await scene.send(sender, f"after-{number}")
     async with scene.client(enable_syphon=True, poll=2) as client:
-        pump = client._core.companion.pump
+        pump = client._core.background.syphon
         assert pump is not None
-        await until(lambda: pump.moved.total() >= len(scene.diverted), "draining")
+        await until(lambda: pump.progress.moved.total() >= len(scene.diverted), "draining")
     await scene.receive(queue, scene.verdict().acknowledged)
     assert scene.verdict().lost == ()
     return scene.verdict().acknowledged - len(scene.diverted)

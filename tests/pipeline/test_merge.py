@@ -27,8 +27,8 @@ from support.queues import contents, numbered, put
 from twinbus.client import connect
 from twinbus.client.messages import build
 from twinbus.model.message import Outcome
-from twinbus.pair.description import HalfDescription, PairDescription
-from twinbus.pair.tags import Tag
+from twinbus.pair.description import NamespaceDescription, PairDescription
+from twinbus.pair.ledger.tags import Tag
 from twinbus.pipeline.errors import PipelineError
 from twinbus.pipeline.merging.sightings import PRIMARY, SECONDARY
 
@@ -68,7 +68,7 @@ def make(brokers: Brokers, entity: str, tmp_path: Path) -> Callable[..., Merge]:
     def make(**settings: Any) -> Merge:
         from twinbus.pipeline.merging.merge import Merge
 
-        pair = PairDescription(*(HalfDescription(broker.connection_string()) for broker in brokers))
+        pair = PairDescription(*(NamespaceDescription(broker.connection_string()) for broker in brokers))
         where = {"checkpoint": tmp_path / "checkpoint", "staging": tmp_path / "staging"}
         if "sink" not in settings:
             settings["files"] = tmp_path / "out"

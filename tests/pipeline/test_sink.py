@@ -17,7 +17,7 @@ from pyspark.sql.types import Row, StringType, StructField, StructType
 from support.broker import BrokerProcess, running, wait_for
 from support.queues import contents
 from twinbus.pair.description import PairDescription
-from twinbus.pair.standalone import StandaloneSyphon
+from twinbus.pair.syphon.standalone import StandaloneSyphon
 from twinbus.pipeline.errors import PipelineError
 from twinbus.pipeline.writing import sink
 

@@ -88,7 +88,8 @@ async def test_a_deep_queue_is_emptied_by_several_receivers_at_once(scene: Scene
 async def test_what_cannot_be_delivered_ends_in_the_dead_letters_with_a_reason(
     scene: Scene, spark: SparkSession
 ) -> None:
-    backlog = FilledBacklog(scene, queues=1)
+    """An entity that is not there is waited for over several rounds, up to the limit."""
+    backlog = FilledBacklog(scene, queues=1, missing_entity_wait=1)
     destination = scene.queue()
     await backlog.fill([f"m{number}" for number in range(200)], [destination])
     unknown = divert(messages.build(b"x", message_id="unroutable"), "nowhere")
@@ -104,6 +105,7 @@ async def test_what_cannot_be_delivered_ends_in_the_dead_letters_with_a_reason(
         dead = [messages.read(payload) for payload in await management.peek(0, 10)]
     reasons = {str(each.message_id): str(each.properties["DeadLetterReason"]) for each in dead}
     assert reasons["unroutable"] == "NotRetryable"
+    assert "'nowhere' was not made within 1 s" in " ".join(str(each.dead_letter_description) for each in dead)
     assert set(reasons) == {"unroutable", "stranger"}
 
 

@@ -18,7 +18,7 @@ import pytest
 from support.filled_backlog import FilledBacklog
 from support.pair_scene import Scene, until
 from twinbus.cli.running import INTERRUPTED
-from twinbus.pair.standalone import StandaloneSyphon
+from twinbus.pair.syphon.standalone import StandaloneSyphon
 
 MESSAGES = 6_000
 START_S = 120.0  # Java and workers on a busy machine.

@@ -22,7 +22,7 @@ from twinbus.model import limits
 from twinbus.model.extras import needing
 from twinbus.model.topic import SubscriptionDescription
 from twinbus.pair.description import PairDescription
-from twinbus.pair.tags import Kind, Tag
+from twinbus.pair.ledger.tags import Kind, Tag
 from twinbus.pipeline.capturing.archive import Archive
 from twinbus.pipeline.capturing.captured import COMPACT_EVERY, Captured
 from twinbus.pipeline.errors import PipelineError
@@ -96,9 +96,9 @@ def named(texts: list[str]) -> dict[str, str]:
 async def broker_window_s(pair: PairDescription, entities: Mapping[str, str]) -> float:
     """The longest duplicate detection window of the entities; the usual one where nobody can be asked."""
     longest = WINDOW_S
-    for half, names in zip(pair.halves(), (list(entities), list(entities.values())), strict=True):
+    for namespace, names in zip(pair.namespaces(), (list(entities), list(entities.values())), strict=True):
         try:
-            async with await half.administer() as administration:
+            async with await namespace.administer() as administration:
                 for name in names:
                     found = (await administration.entity(topic_of(name) or name)).description
                     if not isinstance(found, SubscriptionDescription) and found.requires_duplicate_detection:
@@ -106,7 +106,7 @@ async def broker_window_s(pair: PairDescription, entities: Mapping[str, str]) ->
         except ClientError:
             continue
         finally:
-            await half.close()
+            await namespace.close()
     return longest
 
 
@@ -141,11 +141,11 @@ def merge(
 def copies(spark: SparkSession, job: Merge) -> DataFrame:
     """Every copy that either namespace has, with its side, and the key that the copies of a message share."""
     sides = []
-    for side, half in ((PRIMARY, job.pair.primary), (SECONDARY, job.pair.secondary)):
+    for side, namespace in ((PRIMARY, job.pair.primary), (SECONDARY, job.pair.secondary)):
         names = job.entities.values() if side == SECONDARY else job.entities
         frame = (
             spark.readStream.format("servicebus")
-            .options(**{**connection_options(half), **job.reading})
+            .options(**{**connection_options(namespace), **job.reading})
             .options(subscribe=",".join(names), stagingLocation=str(job.staging / side), payload="true")
             .options(failOnUnreachable="false")
             .load()

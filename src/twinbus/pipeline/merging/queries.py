@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-    from twinbus.pair.description import HalfDescription
+    from twinbus.pair.description import NamespaceDescription
 
 LOOK_S = 1
 TRIGGER = "1 second"
@@ -35,12 +35,12 @@ _OWN = re.compile(r"(?:PipelineError|ClientError): (.+)")
 _PYTHON = re.compile(r"^(?!py4j|org\.|java\.)[\w.]*(?:Error|Exception): .+$", re.MULTILINE)
 
 
-def connection_options(half: HalfDescription) -> dict[str, str]:
+def connection_options(namespace: NamespaceDescription) -> dict[str, str]:
     """A namespace of a pair, as the data source is told of it."""
-    told = {"connectionString": half.connection_string}
-    if half.ca is not None:
-        told["caFile"] = str(half.ca)
-    if half.http is not None and (port := urlsplit(half.http).port) is not None:
+    told = {"connectionString": namespace.connection_string}
+    if namespace.ca is not None:
+        told["caFile"] = str(namespace.ca)
+    if namespace.http is not None and (port := urlsplit(namespace.http).port) is not None:
         told["httpPort"] = str(port)
     return told
 

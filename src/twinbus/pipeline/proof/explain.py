@@ -26,7 +26,9 @@ with needing("pyarrow"):
     import pyarrow.parquet as pq
 
 if TYPE_CHECKING:
-    from twinbus.pair.half import Half  # With it comes the SDK, which takes a while, and most need no more than files.
+    from twinbus.pair.namespace.own_client import (
+        OwnClientNamespace,  # With it comes the SDK, which takes a while, and most need no more than files.
+    )
 
 _COLUMNS = [
     "namespace", "batch", "place", "at", "operation", "entity", "kind", "sub_queue", "queue", "outcome", "session_id",
@@ -305,14 +307,14 @@ def _times(count: int) -> str:
 # Now
 
 
-async def look(half: Half, journey: Journey) -> None:
+async def look(namespace: OwnClientNamespace, journey: Journey) -> None:
     """Look whether the copies that should be in a namespace are there; nothing is taken."""
-    name = await half.name()
+    name = await namespace.name()
     for place, copy in enumerate(journey.standing):
         if copy.namespace != name:
             continue
         path = f"{copy.entity}/{copy.sub_queue}" if copy.sub_queue else copy.entity
-        node = await (await half.connection()).management(path)
+        node = await (await namespace.connection()).management(path)
         try:
             found = [read(payload) for payload in await node.peek(copy.number, 1)]
         finally:

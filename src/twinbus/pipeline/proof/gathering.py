@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from twinbus.client.atom import AtomError
-from twinbus.pair.half import Half
+from twinbus.pair.namespace.own_client import OwnClientNamespace
 from twinbus.pipeline.errors import PipelineError
 from twinbus.pipeline.proof import residents
 from twinbus.pipeline.proof.evidence import Evidence
@@ -31,7 +31,7 @@ class Exported:
 
 
 async def gather(
-    halves: Sequence[Half], evidence: Evidence, directory: Path, tell: Tell = lambda step: None
+    namespaces: Sequence[OwnClientNamespace], evidence: Evidence, directory: Path, tell: Tell = lambda step: None
 ) -> tuple[Evidence, list[str]]:
     """Browse and export; the evidence with what was found, and remarks about what could not be.
 
@@ -39,14 +39,14 @@ async def gather(
     directories that the namespaces name, which may be on other machines.
     """
     browsed: list[Browsed] = []
-    for half in halves:
+    for namespace in namespaces:
         tell("browsing")
-        browsed.append(await residents.browse(half, lambda path: tell(f"browsing {path}")))
+        browsed.append(await residents.browse(namespace, lambda path: tell(f"browsing {path}")))
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / "residents.parquet"
     residents.write(path, browsed)
     tell("exporting the journals")
-    exported = await export(halves, needed=not evidence.journals)
+    exported = await export(namespaces, needed=not evidence.journals)
     remarks = [f"Not browsed in '{each.namespace}': {text}" for each in browsed for text in each.left_out]
     gathered = replace(
         evidence,
@@ -57,13 +57,13 @@ async def gather(
     return gathered, remarks
 
 
-async def export(halves: Sequence[Half], needed: bool) -> Exported:
+async def export(namespaces: Sequence[OwnClientNamespace], needed: bool) -> Exported:
     """Have every namespace write its journal up to now. `needed`: its directory must be one of this machine."""
     found = Exported()
-    for half in halves:
-        name = await half.name()
+    for namespace in namespaces:
+        name = await namespace.name()
         try:
-            async with await half.administer() as administration:
+            async with await namespace.administer() as administration:
                 told = await administration.ask_json("POST", "$api/journal/export", {})
         except AtomError as problem:
             if problem.status not in _NO_JOURNAL:

@@ -23,7 +23,7 @@ from twinbus.client.errors import ClientError
 from twinbus.client.messages import read
 from twinbus.client.upkeep import clock
 from twinbus.model.extras import needing
-from twinbus.pair.half import Half
+from twinbus.pair.namespace.own_client import OwnClientNamespace
 from twinbus.pipeline.proof.evidence import RESIDENT_COLUMNS, RESIDENTS_VERSION, RESIDENTS_VERSION_KEY
 
 with needing("pyarrow"):
@@ -70,14 +70,14 @@ class Browsed:
         return sum(1 for row in self.rows if row["sequence_number"])
 
 
-async def browse(half: Half, tell: Tell = lambda path: None) -> Browsed:
+async def browse(namespace: OwnClientNamespace, tell: Tell = lambda path: None) -> Browsed:
     """Look through a whole namespace; `tell` hears of each entity that is done."""
-    found = Browsed(await half.name())
-    async with await half.administer() as administration:
+    found = Browsed(await namespace.name())
+    async with await namespace.administer() as administration:
         ahead_us = await _clock_ahead_us(administration)
         entities = [entity async for entity in _entities(administration)]
     gate = asyncio.Semaphore(AT_ONCE)
-    connection = await half.connection()
+    connection = await namespace.connection()
 
     async def one(entity: Entity) -> None:
         async with gate:

@@ -108,9 +108,9 @@ class Renewer:
                 if self._locks.pop(key, None) is not None:
                     lock.lane.held -= 1
                 return
-            half = len(locks) // 2  # One that is lost has all of a request refused.
-            await self._renew(entity, [key for key, _ in locks[:half]])
-            await self._renew(entity, [key for key, _ in locks[half:]])
+            namespace = len(locks) // 2  # One that is lost has all of a request refused.
+            await self._renew(entity, [key for key, _ in locks[:namespace]])
+            await self._renew(entity, [key for key, _ in locks[namespace:]])
             return
         now_ms = self._now_ms()
         for (_, lock), until_ms in zip(locks, ends, strict=False):

@@ -1,25 +1,25 @@
 """What one Spark task of the syphon does in a round: receive, send, wait for the acknowledgement, complete, again.
 
-The steps are those of `pair.syphon` and `pair.ordered_syphon`. A task ends when its queues give nothing more, when its
+The steps are those of `pair.syphon`. A task ends when its queues give nothing more, when its
 time is over, or when the primary is gone; it raises nothing that a broker said, it returns it. No Spark in here.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
-from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, suppress
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from twinbus.client import Connection, ReceivedMessage, Sender
 from twinbus.client.errors import TIMED_OUT, ClientError
-from twinbus.pair import syphon
+from twinbus.pair import replaced
 from twinbus.pair.description import PairDescription
-from twinbus.pair.half import Half
+from twinbus.pair.namespace.port import RemoteNamespace
 from twinbus.pair.options import SendAvailabilityOptions
-from twinbus.pair.ordered_syphon import OrderedPump
+from twinbus.pair.syphon.drain import Drain, PassedOver
+from twinbus.pair.syphon.home import Home, Progress
+from twinbus.pair.syphon.missing import Seen
+from twinbus.pair.syphon.ordered import OrderedPump
 from twinbus.pipeline.syphoning.rounds import Share
 
 # A task's lot is so many of the pump's: several processes at one broker share its commits, which are then too small.
@@ -33,21 +33,13 @@ ROUND_OVER = "the round is over"
 
 
 @dataclass(slots=True)
-class Done:
+class Done(Progress):
     """What a task did in a round."""
 
     number: int = 0
-    moved: Counter[str] = field(default_factory=Counter)  # By destination.
-    dead: int = 0
-    doubled: int = 0  # Sent, but not completed: they will be sent again under the same id.
-    problems: dict[str, str] = field(default_factory=dict)  # What takes or gives nothing at present, and why.
     primary_gone: bool = False
+    missing: Seen = field(default_factory=dict)  # Entities that the primary does not have, and since when.
     attempt: int = 0  # Above zero if an earlier attempt at this share was lost, with its count.
-
-    @property
-    def ended(self) -> int:
-        """How many messages are no longer in the backlog queues."""
-        return self.moved.total() + self.dead
 
 
 class Pace:
@@ -84,15 +76,17 @@ class Mover:
     ) -> None:
         """The round ends early when there is a `stop_file`."""
         self._options = description.options
-        self._primary, self._secondary = description.halves()
+        self._primary, self._secondary = description.namespaces()
         self._share = share
         self._round_s = round_s
         self._stop_file = stop_file
         self._until = 0.0
         self._clock: Callable[[], float] = lambda: 0.0
         self._pace: Pace | None = None
-        self._blocked: set[str] = set()  # Destinations that take nothing at present; passed over in this round.
-        self._done = Done(share.number)
+        wait_s, taken = self._options.seconds("missing_entity_wait"), replaced.parse(self._options.replaces)
+        self._home = Home(self._primary, wait_s, missing_seen=share.missing, replaced=taken)
+        self._passed_over = PassedOver.to_the_end()  # Of the round.
+        self._done = Done(number=share.number)
 
     async def run(self) -> Done:
         """To the end of the round, or of what there is to do."""
@@ -110,6 +104,7 @@ class Mover:
             watching.cancel()
             closing = (self._primary.close(), self._secondary.close())
             await asyncio.gather(watching, *closing, return_exceptions=True)
+        self._done.missing = self._home.missing
         return self._done
 
     def _is_over(self) -> bool:
@@ -135,23 +130,19 @@ class Mover:
 
     async def _receive(self, queue: str) -> None:
         """One receiver; others may be at the same queue, in this task and in others."""
-        held: dict[str, list[ReceivedMessage]] = {}
         try:
             receiver = await self._secondary.receiver(queue)
+            drain = Drain(receiver, self._home, self._passed_over, self._done)
             try:
                 while limit := await self._allowed(lot_of(self._options)):
-                    moved = await syphon.step(
-                        receiver, self._primary, limit=limit, wait_s=QUIET_S, blocked=list(self._blocked)
-                    )
-                    self._count(moved, limit)
-                    for path, waiting in moved.held.items():
-                        held.setdefault(path, []).extend(waiting)
-                    if moved.primary_gone or not moved.received:
+                    moved = await drain.step(limit, QUIET_S)
+                    self._done.primary_gone |= moved.is_gone
+                    if self._pace is not None:
+                        self._pace.give_back(limit - moved.moved.total() - len(moved.set_aside))
+                    if moved.is_gone or not moved.received:
                         return
             finally:
-                await syphon.give_back(receiver, held)
-                with suppress(ClientError):
-                    await receiver.close()
+                await drain.close()
         except ClientError as problem:
             self._done.problems[queue] = problem.text
 
@@ -165,69 +156,49 @@ class Mover:
             await asyncio.sleep(min(self._pace.wait_s(), LOOK_S))
         return 0
 
-    def _count(self, moved: syphon.Moved, limit: int) -> None:
-        done = self._done
-        done.moved += moved.moved
-        done.dead += moved.dead
-        done.doubled += moved.doubled
-        done.primary_gone |= moved.primary_gone
-        for path, error in moved.blocked.items():
-            done.problems[path] = error.text
-            self._blocked.add(path)
-        if self._pace is not None:
-            self._pace.give_back(limit - moved.moved.total() - moved.dead)
-
     # In order
 
     async def _keep_order(self, queue: str) -> None:
         """The sessions of one ordered queue. Each is locked by whoever holds it, so that its order is nobody else's."""
-        primary, quiet_s = self._primary, ORDERED_QUIET_S
+        home, quiet_s, progress = self._home, ORDERED_QUIET_S, Progress()
         if self._share.rate is not None:
-            primary, quiet_s = _Paced(primary, self._allowed), quiet_s + 2 / self._share.rate
+            home, quiet_s = _Paced(self._primary, self._home, self._allowed), quiet_s + 2 / self._share.rate
 
         async def this_one() -> list[str]:
             return [queue]
 
         pause_s = self._options.seconds("syphon_pause")
-        pump = OrderedPump(primary, self._secondary, this_one, poll_s=self._round_s, pause_s=pause_s)
+        pump = OrderedPump(home, self._secondary, this_one, progress, poll_s=self._round_s, pause_s=pause_s)
         pump.start()
         ended, quiet_from = 0, self._clock()
         try:
             while not self._is_over():
                 await asyncio.sleep(LOOK_S)
-                if pump.moved.total() + pump.dead > ended:
-                    ended, quiet_from = pump.moved.total() + pump.dead, self._clock()
+                if progress.ended > ended:
+                    ended, quiet_from = progress.ended, self._clock()
                 elif self._clock() - quiet_from > quiet_s:
                     break
         finally:
             await pump.stop()
-        self._done.moved += pump.moved
-        self._done.dead += pump.dead
-        self._done.doubled += pump.doubled
-        if pump.problem is not None and ROUND_OVER not in pump.problem:
-            self._done.problems[queue] = pump.problem
+        self._done.moved += progress.moved
+        self._done.dead += progress.dead
+        self._done.doubled += progress.doubled
+        self._done.problems |= {where: why for where, why in progress.problems.items() if ROUND_OVER not in why}
 
 
-class _Paced(Half):
-    """The primary for messages that go one at a time: whoever asks for a sender waits until one may go.
+class _Paced(Home):
+    """The primary for messages that go one at a time: each send waits until one may go."""
 
-    It is the other half's in everything else, and is asked for nothing else.
-    """
-
-    def __init__(self, half: Half, allowed: Callable[[int], Awaitable[int]]) -> None:
-        super().__init__(half.role, half.target)
-        self._half = half
+    def __init__(self, primary: RemoteNamespace, home: Home, allowed: Callable[[int], Awaitable[int]]) -> None:
+        super().__init__(primary, 0.0, replaced=home.replaced)
+        self._missing = home._missing
         self._allowed = allowed
 
-    def fresh(self) -> AbstractAsyncContextManager[Connection]:
-        """A connection of one's own."""
-        return self._half.fresh()
-
-    async def sender(self, path: str) -> Sender:
-        """A sender to an entity, when one message may go."""
+    async def send(self, path: str, payloads: Sequence[bytes]) -> None:
+        """When one message may go."""
         if not await self._allowed(1):
             raise ClientError(TIMED_OUT, ROUND_OVER)
-        return await self._half.sender(path)
+        await super().send(path, payloads)
 
 
 def lot_of(options: SendAvailabilityOptions) -> int:

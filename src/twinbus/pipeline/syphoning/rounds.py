@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from twinbus.pair.syphon.missing import Seen
 
 RECEIVERS_PER_TASK = 4  # A receiver mostly waits for brokers, so that one core is busy with several.
 ORDERED_WEIGHT = 10  # Messages of ordered queues are moved one at a time.
@@ -21,6 +23,7 @@ class Share:
     receivers: tuple[str, ...]  # Backlog queues; one stands here once for each receiver that it gets.
     ordered: tuple[str, ...] = ()  # Ordered backlog queues, each in one share only.
     rate: float | None = None  # Messages a second, at most.
+    missing: Seen = field(default_factory=dict)  # Entities that the primary did not have in earlier rounds.
 
 
 def plan(

@@ -19,6 +19,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,10 +27,11 @@ from typing import Any
 from twinbus.client.errors import ClientError
 from twinbus.model.address import ORDERED_BACKLOG_PART
 from twinbus.model.extras import needing
+from twinbus.pair.backlog.making import Paired, pair
 from twinbus.pair.description import PairDescription
-from twinbus.pair.half import Half
-from twinbus.pair.pairing import Paired, pair
+from twinbus.pair.namespace.own_client import OwnClientNamespace
 from twinbus.pair.presence import Presence
+from twinbus.pair.syphon.missing import Seen
 from twinbus.pipeline.errors import PipelineError
 from twinbus.pipeline.session import is_local
 from twinbus.pipeline.syphoning import movement
@@ -67,9 +69,10 @@ class SparkSyphon:
         self._receivers = receivers
         self._rate_limit = rate_limit
         self._round_s = round_s
-        self.primary, self.secondary = description.halves()
+        self.primary, self.secondary = description.namespaces()
         self.paired: Paired | None = None
         self.rounds = 0
+        self._missing: Seen = {}  # Entities that the primary does not have, from round to round.
         self._meter = Meter(time.monotonic())
         self._stopping = asyncio.Event()
         self._presence: Presence | None = None
@@ -168,7 +171,7 @@ class SparkSyphon:
     async def _ask(self) -> Waiting | None:
         """What is in all backlog queues; None if the secondary does not tell."""
         assert self.paired is not None
-        mine = {path.lower(): path for path in self.paired.queues}  # Whoever made them may have spelt them otherwise.
+        mine = {path.lower(): path for path in self.paired.drained}  # Whoever made them may have spelt them otherwise.
         prefix = f"{self.paired.primary}{ORDERED_BACKLOG_PART}".lower()
         queues, ordered, unreceivable = {}, {}, 0
         try:
@@ -224,6 +227,7 @@ class SparkSyphon:
             batch=movement.lot_of(self._description.options),
             rate=self._rate_limit,
         )
+        shares = [replace(share, missing=self._missing) for share in shares]
         self._meter.begins()
         looking = asyncio.create_task(self._look(waiting))
         running = asyncio.ensure_future(asyncio.to_thread(self._run, shares))
@@ -245,6 +249,8 @@ class SparkSyphon:
         self.rounds += 1
         ended = self._meter.returned(tasks, time.monotonic())
         self._meter.problem = problem or _problem(tasks)
+        # A primary that was away may come back without any entity: the wait for them begins anew.
+        self._missing = {} if any(task.primary_gone for task in tasks) else _missing(tasks)
         return ended
 
     def _run(self, shares: list[Share]) -> list[Done]:
@@ -268,9 +274,9 @@ class SparkSyphon:
 
     def _record(self) -> dict[str, Any]:
         found = self.progress()
-        halves: tuple[Half, Half] = (self.primary, self.secondary)
+        namespaces: tuple[OwnClientNamespace, OwnClientNamespace] = (self.primary, self.secondary)
         return {
-            "halves": {half.role: half.state.value for half in halves},
+            "namespaces": {namespace.role: namespace.state.value for namespace in namespaces},
             "syphon": {"moved": found.moved, "dead": found.dead, "problem": (found.problem or "")[:300] or None},
         }
 
@@ -284,6 +290,16 @@ def _task(
         done = movement.run(description, round_s, share, stop_file)
         done.attempt = context.attemptNumber() if context is not None else 0
         yield done
+
+
+def _missing(tasks: list[Done]) -> dict[str, tuple[float, float]]:
+    """The entities that no task found, with the latest word of each."""
+    seen: dict[str, tuple[float, float]] = {}
+    for task in tasks:
+        for path, (first, last) in task.missing.items():
+            if path not in seen or last > seen[path][1]:
+                seen[path] = (first, last)
+    return {path: times for path, times in seen.items() if not any(task.moved[path] for task in tasks)}
 
 
 def _problem(tasks: list[Done]) -> str | None:

@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from twinbus.client.diverting import divert
+from twinbus.client.errors import NOT_TAKEN, ClientError, is_refusal
 from twinbus.client.messages import with_properties
-from twinbus.pair.dispatch_lanes import Fate, Outcome
+from twinbus.client.mover import failures
 from twinbus.pipeline.errors import PipelineError
 from twinbus.pipeline.writing.outgoing import Outgoing, Round
 from twinbus.pipeline.writing.sink_options import FAIL, SinkOptions
@@ -31,8 +32,8 @@ class Route(Protocol):
     async def ready(self, path: str) -> int | None:
         """Open the way to an entity; the largest message that it takes, if that is known."""
 
-    async def send(self, path: str, payloads: Sequence[bytes]) -> list[Outcome]:
-        """Send once; what became of each message."""
+    async def send(self, path: str, payloads: Sequence[bytes]) -> None:
+        """Send once; a ClientError says which messages were not taken."""
 
 
 class NotReadyError(Exception):
@@ -82,20 +83,17 @@ class Delivery:
         until = self._now() + self._options.send_timeout_s
         pause_s, left = PAUSE_S, messages
         while True:
-            outcomes = await self._attempt(path, left)
-            refused = [
-                (message, outcome.reason)
-                for message, outcome in zip(left, outcomes, strict=True)
-                if outcome.fate is Fate.REFUSED
-            ]
-            for message, outcome in zip(left, outcomes, strict=True):
-                if outcome.fate is Fate.SENT:
+            failed = await self._attempt(path, left)
+            for at, message in enumerate(left):
+                if at not in failed:
                     sent.messages[path] += 1
                     sent.bytes += len(message.payload)
+            refused = [(left[at], str(error)) for at, error in failed.items() if is_refusal(error)]
             if refused:
                 await self._refused(path, refused, sent)
-            reason = next((outcome.reason for outcome in outcomes if outcome.fate is Fate.LATER), "")
-            left = [message for message, outcome in zip(left, outcomes, strict=True) if outcome.fate is Fate.LATER]
+            waiting = {at: error for at, error in failed.items() if not is_refusal(error)}
+            reason = next((error.text for error in waiting.values()), "")
+            left = [left[at] for at in waiting]
             if not left:
                 return
             left_s = until - self._now()
@@ -107,18 +105,19 @@ class Delivery:
             await self._sleep(min(pause_s, left_s))
             pause_s = min(pause_s * 2, PAUSE_MAX_S)
 
-    async def _attempt(self, path: str, messages: list[Outgoing]) -> list[Outcome]:
+    async def _attempt(self, path: str, messages: list[Outgoing]) -> dict[int, ClientError]:
+        """What was not taken, by position."""
         try:
             largest = await self._route.ready(path)
         except NotReadyError as problem:
-            return [Outcome(Fate.LATER, str(problem))] * len(messages)
+            return dict.fromkeys(range(len(messages)), ClientError(NOT_TAKEN, str(problem)))
         for message in messages:
             if largest is not None and len(message.payload) > largest:
                 raise PipelineError(
                     f"Row {message.row} (message '{message.message_id}') is too large for '{path}': encoded it has"
                     f" {len(message.payload):,} bytes, and at most {largest:,} are taken."
                 )
-        return await self._route.send(path, [message.payload for message in messages])
+        return await failures(self._route.send(path, [message.payload for message in messages]), len(messages))
 
     async def _refused(self, path: str, refused: list[tuple[Outgoing, str]], sent: Sent) -> None:
         aside = self._options.dead_letter_queue

@@ -15,14 +15,12 @@ from twinbus.client.errors import ClientError
 from twinbus.model.topic import SubscriptionDescription
 from twinbus.pair.core import PairCore
 from twinbus.pair.description import PairDescription
-from twinbus.pair.dispatch_lanes import Outcome
-from twinbus.pair.dispatch_routes import SENT, outcomes_of, send_within
 from twinbus.pair.errors import PairingError
-from twinbus.pair.failures import Failure, kind_of
-from twinbus.pair.half import Half
-from twinbus.pair.health import Route as Towards
 from twinbus.pair.loop_thread import LoopThread
-from twinbus.pair.outbox_pair import Way
+from twinbus.pair.namespace.own_client import OwnClientNamespace
+from twinbus.pair.namespace.port import RemoteNamespace
+from twinbus.pair.outbox.behind_pair import Way
+from twinbus.pair.route.failures import Failure, kind_of
 from twinbus.pipeline.errors import PipelineError
 from twinbus.pipeline.options import Target
 from twinbus.pipeline.writing.delivery import NotReadyError, Route
@@ -47,26 +45,26 @@ def route_for(options: SinkOptions) -> Route:
     else:
         assert options.target is not None
         attempt_s = min(ATTEMPT_S, options.send_timeout_s)
-        made = ToNamespace(half_of(options.target), options.duplicate_detection, attempt_s)
+        made = ToNamespace(namespace_of(options.target), options.duplicate_detection, attempt_s)
     _open.append((options, made))
     return made
 
 
-def half_of(target: Target) -> Half:
+def namespace_of(target: Target) -> RemoteNamespace:
     """A namespace that our own client talks to, opened when it is needed and reopened when it was lost."""
     where = target.resolve()
     address = None
     if target.http_port is not None:
         host = f"[{where.host}]" if ":" in where.host else where.host
         address = f"{'https' if where.tls else 'http'}://{host}:{target.http_port}"
-    return Half("sink", where, tls=target.tls(), http_address=address)
+    return OwnClientNamespace("sink", where, tls=target.tls(), http_address=address)
 
 
 class Detection:
     """Whether destinations drop what comes twice, asked once for each."""
 
-    def __init__(self, half: Half, wanted: str) -> None:
-        self._half = half
+    def __init__(self, namespace: RemoteNamespace, wanted: str) -> None:
+        self._namespace = namespace
         self._wanted = wanted
         self._asked: set[str] = set()
 
@@ -75,7 +73,7 @@ class Detection:
         if self._wanted == IGNORE or path in self._asked:
             return
         try:
-            async with await self._half.administer() as administration:
+            async with await self._namespace.administer() as administration:
                 found = (await administration.entity(path)).description
         except ClientError as problem:
             if self._wanted == FAIL and problem.transient:
@@ -96,15 +94,15 @@ class Detection:
 class ToNamespace:
     """The way to one namespace, ours or Azure's."""
 
-    def __init__(self, half: Half, duplicate_detection: str, attempt_s: float = ATTEMPT_S) -> None:
-        self._half = half
+    def __init__(self, namespace: RemoteNamespace, duplicate_detection: str, attempt_s: float = ATTEMPT_S) -> None:
+        self._namespace = namespace
         self._attempt_s = attempt_s
-        self._detection = Detection(half, duplicate_detection)
+        self._detection = Detection(namespace, duplicate_detection)
 
     async def ready(self, path: str) -> int | None:
         """The largest message that the entity takes."""
         try:
-            largest = (await self._half.sender(path)).message_bytes_max
+            largest = await self._namespace.message_bytes_max(path)
         except ClientError as problem:
             if kind_of(problem) is Failure.UNAUTHORIZED:
                 raise PipelineError(f"The namespace does not let us send to '{path}': {problem.text}") from problem
@@ -114,25 +112,21 @@ class ToNamespace:
         await self._detection.check(path)
         return largest
 
-    async def send(self, path: str, payloads: Sequence[bytes]) -> list[Outcome]:
+    async def send(self, path: str, payloads: Sequence[bytes]) -> None:
         """Send once."""
-        try:
-            await send_within(self._half, path, payloads, self._attempt_s)
-        except ClientError as error:
-            return outcomes_of(error, len(payloads))
-        return [SENT] * len(payloads)
+        await self._namespace.send(path, payloads, timeout_s=self._attempt_s)
 
 
 class ThroughPair:
     """The way through a pair: to the primary while it is healthy, else to a backlog queue."""
 
     def __init__(self, description: PairDescription, duplicate_detection: str) -> None:
-        primary, secondary = description.halves()
+        primary, secondary = description.namespaces()
         # Workers come and go: bringing messages home is left to a syphon with a process of its own.
         options = replace(description.options, enable_syphon=False)
         self._core = PairCore(primary, secondary, options, primary_name=description.primary.name)
         self._opening = asyncio.Lock()
-        self._way = Way(self._core.pairing)
+        self._way = Way(self._core.carrier)
         self._detection = Detection(primary, duplicate_detection)
         self._largest: dict[str, int | None] = {}
 
@@ -144,15 +138,15 @@ class ThroughPair:
                 await core.open()
         except PairingError as problem:
             raise NotReadyError(str(problem)) from problem
-        core.companion.look_up(path)
-        if path not in self._largest and core.board.route(core.pairing.scope(path, None)) is Towards.PRIMARY:
+        core.background.look_up(path)
+        if path not in self._largest and core.carrier.goes_to_primary(path):
             try:
-                self._largest[path] = (await core.primary.sender(path)).message_bytes_max
+                self._largest[path] = await core.primary.message_bytes_max(path)
                 await self._detection.check(path)
             except ClientError:
                 return None  # Sending finds out what is the matter, and whether the messages are diverted.
         return self._largest.get(path)
 
-    async def send(self, path: str, payloads: Sequence[bytes]) -> list[Outcome]:
+    async def send(self, path: str, payloads: Sequence[bytes]) -> None:
         """Send once, as the health of the entity says."""
-        return await self._way.send(list(payloads), path)
+        await self._way.send(path, payloads)

@@ -40,12 +40,12 @@ def test_what_spark_is_done_with_is_remembered_and_never_goes_back(tmp_path: Pat
 
 
 def test_what_a_crash_left_half_written_is_removed(tmp_path: Path, staging: Staging) -> None:
-    half = tmp_path / "staging" / "segment-000000000001.arrow.new"
-    half.write_bytes(b"half")
+    namespace = tmp_path / "staging" / "segment-000000000001.arrow.new"
+    namespace.write_bytes(b"half")
     assert staging.numbers() == []
     staging.close()
     staging.open("contoso")
-    assert not half.exists()
+    assert not namespace.exists()
 
 
 def test_two_queries_cannot_share_a_directory(tmp_path: Path, staging: Staging) -> None:

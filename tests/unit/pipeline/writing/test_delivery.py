@@ -7,26 +7,28 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
+from twinbus.client.errors import ClientError, of_several
 from twinbus.client.messages import build, read
-from twinbus.pair.dispatch_lanes import Fate, Outcome
 from twinbus.pipeline.errors import PipelineError
 from twinbus.pipeline.writing.delivery import Delivery, NotReadyError, Sent
 from twinbus.pipeline.writing.outgoing import Outgoing, Round
 from twinbus.pipeline.writing.sink_options import DEAD_LETTER, SinkOptions
 
-TAKEN, LATER, REFUSED = Outcome(Fate.SENT), Outcome(Fate.LATER, "busy"), Outcome(Fate.REFUSED, "no such queue")
+TAKEN = None
+LATER = ClientError("com.microsoft:server-busy", "busy")
+REFUSED = ClientError("amqp:not-found", "no such queue")
 
 
 class FakeRoute:
     """Takes everything, unless it is told what to answer; `answers` are used up one for each message."""
 
-    def __init__(self, answers: Sequence[Outcome] = (), largest: int | None = None) -> None:
+    def __init__(self, answers: Sequence[ClientError | None] = (), largest: int | None = None) -> None:
         self.answers = list(answers)
         self.largest = largest
         self.closed_for: int = 0
         self.taken: list[tuple[str, str]] = []
         self.kept: dict[str, list[bytes]] = {}
-        self.answer: Callable[[str], Outcome | None] = lambda path: None
+        self.answer: Callable[[str], ClientError | None] = lambda path: None
 
     async def ready(self, path: str) -> int | None:
         if self.closed_for:
@@ -34,15 +36,17 @@ class FakeRoute:
             raise NotReadyError("not there")
         return self.largest
 
-    async def send(self, path: str, payloads: Sequence[bytes]) -> list[Outcome]:
-        found = []
-        for payload in payloads:
-            outcome = self.answer(path) or (self.answers.pop(0) if self.answers else TAKEN)
-            if outcome.fate is Fate.SENT:
+    async def send(self, path: str, payloads: Sequence[bytes]) -> None:
+        failed = {}
+        for at, payload in enumerate(payloads):
+            error = self.answer(path) or (self.answers.pop(0) if self.answers else TAKEN)
+            if error is None:
                 self.taken.append((path, read(payload).message_id or ""))
                 self.kept.setdefault(path, []).append(payload)
-            found.append(outcome)
-        return found
+            else:
+                failed[at] = error
+        if failed:
+            raise of_several(failed, len(payloads))
 
 
 class Clock:
@@ -99,7 +103,9 @@ def test_the_task_fails_when_the_time_is_over() -> None:
 
 
 def test_what_is_refused_for_good_fails_the_task_and_names_the_row() -> None:
-    with pytest.raises(PipelineError, match=r"'orders' refuses row 1 \(message 'm1'\) for good: no such queue"):
+    with pytest.raises(
+        PipelineError, match=r"'orders' refuses row 1 \(message 'm1'\) for good: amqp:not-found: no such queue"
+    ):
         deliver(FakeRoute([TAKEN, REFUSED]), messages(2))
 
 
@@ -113,7 +119,7 @@ def test_what_is_refused_for_good_is_set_aside_with_its_destination_and_reason()
     assert aside.properties == {
         "x-ms-path": "orders",
         "DeadLetterReason": "RefusedByDestination",
-        "DeadLetterErrorDescription": "no such queue",
+        "DeadLetterErrorDescription": "amqp:not-found: no such queue",
     }
 
 
