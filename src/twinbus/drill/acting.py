@@ -21,7 +21,7 @@ from twinbus.drill.proof import Proof
 from twinbus.drill.stage import Stage
 from twinbus.drill.traffic import Destination, Pace, Traffic
 from twinbus.pair.aio import Ledger
-from twinbus.pair.ledger_keeping import records
+from twinbus.pair.ledger.ledger import records
 
 CALM_S = 3.0  # Everything is healthy for so long before something happens, and after it.
 SAMPLE_S = 0.25

@@ -1,6 +1,6 @@
 """How fast a backlog is brought home, three ways in one run: on Spark, by one pump in a process, by a loop of the SDK.
 
-Fills the backlog, empties it, and takes the time; what the ways do is told in `pipeline.syphoning` and `pair.pumping`.
+Fills the backlog, empties it, and takes the time; what the ways do is in `pipeline.syphoning` and `pair.syphon`.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from twinbus.client import connect, messages, upkeep
 from twinbus.client.diverting import divert
 from twinbus.drill.brokers import Broker
 from twinbus.model.extras import needing
-from twinbus.pair.description import HalfDescription, PairDescription
+from twinbus.pair.description import NamespaceDescription, PairDescription
 from twinbus.pair.options import SendAvailabilityOptions
-from twinbus.pair.standalone import StandaloneSyphon
+from twinbus.pair.syphon.standalone import StandaloneSyphon
 from twinbus.pipeline.syphoning.syphon import SparkSyphon
 
 with needing("azure.servicebus"):
@@ -64,7 +64,7 @@ class Moving:
     def __init__(self, primary: str, secondary: str, queues: int) -> None:
         options = SendAvailabilityOptions(backlog_queue_count=queues, announce=False)
         self._pair = PairDescription(
-            HalfDescription(primary, name=PRIMARY), HalfDescription(secondary, name=SECONDARY), options
+            NamespaceDescription(primary, name=PRIMARY), NamespaceDescription(secondary, name=SECONDARY), options
         )
         self._queues: list[str] = []
 
@@ -91,7 +91,7 @@ class Moving:
                 await run.pair()
                 assert run.paired is not None
                 self._queues = run.paired.queues
-        primary, _ = self._pair.halves()
+        primary, _ = self._pair.namespaces()
         async with await primary.administer() as administration:
             for number in range(DESTINATIONS):
                 await upkeep.purge(administration, f"d{number}")
@@ -120,7 +120,7 @@ class Moving:
             await run.pair()
             began = time.monotonic()
             run.start()
-            while run.progress().moved.total() < count:
+            while run.progress.moved.total() < count:
                 await asyncio.sleep(LOOK_S)
             return count / (time.monotonic() - began)
 

@@ -19,9 +19,10 @@ from pathlib import Path
 
 from twinbus.client import ConnectionString
 from twinbus.client.atom import Administration
+from twinbus.client.connection_string import at_endpoint
 from twinbus.drill.stage import Stage
 from twinbus.faults.proxy import FaultProxy
-from twinbus.pair.description import HalfDescription
+from twinbus.pair.description import NamespaceDescription
 from twinbus.pair.options import SendAvailabilityOptions
 
 LOOK_S = 0.05
@@ -50,7 +51,15 @@ class Command:
         self._log = log
         self._process: asyncio.subprocess.Process | None = None
 
-    async def start(self) -> None:
+    async def run(self, *more: str) -> int:
+        """From its start to its end, with more words; its exit code."""
+        try:
+            await self.start(*more)
+            return await self.ended()
+        finally:
+            await self.stop()
+
+    async def start(self, *more: str) -> None:
         """Start it."""
         with self._log.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
@@ -58,6 +67,7 @@ class Command:
                 "-m",
                 "twinbus",
                 *self._words,
+                *more,
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -142,7 +152,7 @@ async def described_for_a_command(
             target = ConnectionString.parse(site.direct.connection_string)
             wire = await stack.enter_async_context(FaultProxy(target.port, target.host))
             wire.latency_s = latency_s
-            lines += [f"[{site.name}]", *_half(site.direct, target, wire.port)]
+            lines += [f"[{site.name}]", *_namespace(site.direct, wire.port)]
         lines += ["[options]", f"backlog_queue_count = {options.backlog_queue_count}"]
         lines += [f"{name} = {value}" for name, value in given.items()]
         path = stage.directory / "pair.toml"
@@ -151,6 +161,6 @@ async def described_for_a_command(
         yield path
 
 
-def _half(described: HalfDescription, target: ConnectionString, port: int) -> list[str]:
-    text = described.connection_string.replace(f"{target.host}:{target.port}", f"127.0.0.1:{port}")
+def _namespace(described: NamespaceDescription, port: int) -> list[str]:
+    text = at_endpoint(described.connection_string, "127.0.0.1", port)
     return [f'connection_string = "{text}"', f'name = "{described.name}"']

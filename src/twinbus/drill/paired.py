@@ -18,9 +18,9 @@ from twinbus.drill.stage import Stage
 from twinbus.drill.traffic import Destination
 from twinbus.pair import State
 from twinbus.pair.aio import PairedServiceBusClient, SendAvailabilityOptions
-from twinbus.pair.board import Change
-from twinbus.pair.diversion import Diverted
-from twinbus.pair.outbox_rows import Queued
+from twinbus.pair.backlog.diversion import Diverted
+from twinbus.pair.outbox.rows import Queued
+from twinbus.pair.route.health_board import Change
 
 HOME_S = 60.0  # How long healing and draining may take.
 MARGIN_S = 2.0
@@ -74,6 +74,15 @@ class PairedAct(Act):
         if self._stage.prover is not None:
             self._stage.prover.describe(self._stage.described(self.options, direct=True))
         return self.client
+
+    async def restarted(self, description: Path, who: str) -> None:
+        """A client that was started with another description: it receives from now on, and sends as well.
+
+        Those of the first client go on sending. The ids of what this one sends begin with `who`.
+        """
+        self.client = await self._stack.enter_async_context(self._make(description, on_diverted=self._was_diverted))
+        self._stack.push_async_callback(self.traffic.stop)  # Before the client is closed.
+        self.traffic.send_by(self.client, who)
 
     # What scenarios wait for
 

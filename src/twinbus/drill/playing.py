@@ -66,10 +66,11 @@ async def _on_own_brokers(plan: Plan, course: Course, papers: Papers, spark: boo
 
 async def _on_a_pair(plan: Plan, course: Course, papers: Papers, pair: PairDescription) -> Ending:
     """Watched all the time: the drill is ended if others suffer."""
+    run = secrets.token_hex(3)
     try:
-        async with on_a_pair(papers.directory, plan, course, pair, secrets.token_hex(3)) as stage:
+        async with on_a_pair(papers.directory, plan, course, pair, run) as stage:
             async with asyncio.TaskGroup() as group:
-                watching = group.create_task(watch(pair, course))
+                watching = group.create_task(watch(pair, course, run))
                 ending = await SCENARIOS[plan.scenario].play(stage)
                 watching.cancel()
             return ending

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from twinbus.pair.description import PairDescription
-from twinbus.pair.ledger_keeping import records
+from twinbus.pair.ledger.ledger import records
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -110,14 +110,14 @@ class Prover:
         assert self._description is not None
         exported = self._directory / "ledger.jsonl"
         exported.write_text("".join(f"{json.dumps(row.document())}\n" for row in records(str(ledger))))
-        halves = self._description.halves()
+        namespaces = self._description.namespaces()
         try:
             evidence, remarks = await gather(
-                halves, Evidence(send_logs=[send_log], ledgers=[exported]), self._directory / "evidence"
+                namespaces, Evidence(send_logs=[send_log], ledgers=[exported]), self._directory / "evidence"
             )
         finally:
-            for half in halves:
-                await half.close()
+            for namespace in namespaces:
+                await namespace.close()
         for remark in remarks:
             self._say(remark)
         window = Window(backlog_queues=self._description.options.backlog_queue_count)

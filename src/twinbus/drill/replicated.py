@@ -14,7 +14,7 @@ from twinbus.drill.paired import OPTIONS
 from twinbus.drill.stage import PRIMARY, SECONDARY, Stage
 from twinbus.drill.traffic import Destination
 from twinbus.pair.aio import ReplicatedClient
-from twinbus.pair.replication_sending import Sent
+from twinbus.pair.replication.sender import Sent
 
 ATTEMPT_S = 20.0  # A namespace that is there answers within this, on a busy machine too.
 

@@ -14,13 +14,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from twinbus.client import ConnectionString, connect, upkeep
+from twinbus.client.connection_string import at_endpoint
 from twinbus.client.messages import read
 from twinbus.drill.brokers import Broker
 from twinbus.drill.course import Course
 from twinbus.drill.traffic import DESTINATIONS, Destination
 from twinbus.faults.proxy import FaultProxy, Mode
 from twinbus.pair import State
-from twinbus.pair.description import HalfDescription, PairDescription
+from twinbus.pair.description import NamespaceDescription, PairDescription
 from twinbus.pair.options import SendAvailabilityOptions
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ class Plan:
 class Site:
     """One namespace on the stage, and the wire to it."""
 
-    def __init__(self, course: Course, name: str, described: HalfDescription, broker: Broker | None) -> None:
+    def __init__(self, course: Course, name: str, described: NamespaceDescription, broker: Broker | None) -> None:
         self.name = name
         self.broker = broker
         self._course = course
@@ -63,26 +64,27 @@ class Site:
         self._ahead_ms = 0  # How far its clock is set forward.
 
     @property
-    def direct(self) -> HalfDescription:
+    def direct(self) -> NamespaceDescription:
         """The namespace itself."""
         return self._described
 
     @property
-    def wired(self) -> HalfDescription:
+    def wired(self) -> NamespaceDescription:
         """The namespace through the proxy, which is what the drill's clients use."""
-        target = ConnectionString.parse(self._described.connection_string)
-        text = self._described.connection_string.replace(f"{target.host}:{target.port}", f"127.0.0.1:{self.proxy.port}")
-        return replace(self._described, connection_string=text)
+        return replace(
+            self._described,
+            connection_string=at_endpoint(self._described.connection_string, "127.0.0.1", self.proxy.port),
+        )
 
     @asynccontextmanager
     async def administered(self) -> AsyncIterator[Administration]:
         """Its administration, past the proxy, for the time of a block."""
-        half = self._described.half(self.name, ADMINISTRATION_S)
+        namespace = self._described.namespace(self.name, ADMINISTRATION_S)
         try:
-            async with await half.administer() as administration:
+            async with await namespace.administer() as administration:
                 yield administration
         finally:
-            await half.close()
+            await namespace.close()
 
     async def browse(self, *paths: str) -> dict[str, list[str]]:
         """The ids of the messages in each queue, past the proxy; nothing is locked or taken."""
@@ -154,8 +156,8 @@ class Stage:
 
     def described(self, options: SendAvailabilityOptions, *, direct: bool = False) -> PairDescription:
         """The pair as the drill's clients see it, or as it is."""
-        halves = [site.direct if direct else site.wired for site in (self.primary, self.secondary)]
-        return PairDescription(halves[0], halves[1], options)
+        namespaces = [site.direct if direct else site.wired for site in (self.primary, self.secondary)]
+        return PairDescription(namespaces[0], namespaces[1], options)
 
 
 @asynccontextmanager
@@ -180,7 +182,7 @@ async def on_own_brokers(
         await asyncio.gather(*(broker.start() for broker in brokers))
         course.say("two namespaces are up")
         primary, secondary = [
-            Site(course, name, HalfDescription(broker.connection_string, name=name), broker)
+            Site(course, name, NamespaceDescription(broker.connection_string, name=name), broker)
             for name, broker in zip(names, brokers, strict=True)
         ]
         await stack.enter_async_context(primary.proxy)

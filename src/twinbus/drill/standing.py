@@ -7,7 +7,6 @@ when nobody has used them for an hour. The namespaces are never disturbed: the d
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -52,7 +51,7 @@ class Readiness:
 async def rehearse(pair: PairDescription, plan: Plan) -> Readiness:
     """Look, and say what would be done; nothing is changed."""
     found = await survey(pair)
-    made = ", ".join(_shown(destination) for destination in named(f"{PREFIX}…-"))
+    made = ", ".join(_shown(destination) for destination in named(prefix_of("…")))
     steps = (
         f"make {made} in '{found.primary.name or 'the primary'}'",
         f"send {plan.rate:g} messages a second to them through a paired client, and receive them",
@@ -65,11 +64,11 @@ async def rehearse(pair: PairDescription, plan: Plan) -> Readiness:
 def obstacles(found: PairFound, pair: PairDescription) -> list[str]:
     """Why a drill cannot begin now, a sentence each."""
     told = []
-    for half, described in ((found.primary, pair.primary), (found.secondary, pair.secondary)):
-        if not half.reachable or half.problem is not None:
-            told.append(f"the {half.role} is not well: {half.problem}")
+    for namespace, described in ((found.primary, pair.primary), (found.secondary, pair.secondary)):
+        if not namespace.reachable or namespace.problem is not None:
+            told.append(f"the {namespace.role} is not well: {namespace.problem}")
         if ConnectionString.parse(described.connection_string).tls:
-            told.append(f"the {half.role} speaks TLS, and the drill cannot stand on that wire")
+            told.append(f"the {namespace.role} speaks TLS, and the drill cannot stand on that wire")
     suffering = others_that_suffer(found)
     if suffering:
         told.append(f"clients are diverting already: {', '.join(suffering)}")
@@ -79,13 +78,22 @@ def obstacles(found: PairFound, pair: PairDescription) -> list[str]:
     return told
 
 
-def others_that_suffer(found: PairFound) -> list[str]:
-    """Clients other than the drill's own whose sends fail or are diverted."""
+def others_that_suffer(found: PairFound, own: str | None = None) -> list[str]:
+    """Clients whose sends to other entities than the drill's `own`, by their prefix, fail or are diverted.
+
+    By what they send to and not by who they are: in containers every process has the same number, and often a host of
+    the same name.
+    """
     return [
         f"{record['host']}/{record['process']}"
         for record in found.clients or []
-        if record["process"] != os.getpid() and record["state"].get("ill")
+        if any(own is None or not entity.startswith(own) for entity in record["state"].get("ill") or ())
     ]
+
+
+def prefix_of(run: str) -> str:
+    """How the names of a drill's entities begin."""
+    return f"{PREFIX}{run}-"
 
 
 def named(prefix: str) -> tuple[Destination, ...]:
@@ -105,26 +113,26 @@ async def on_a_pair(
     readiness = await rehearse(pair, plan)
     if readiness.obstacles:
         raise BreachError("; ".join(readiness.obstacles))
-    destinations = named(f"{PREFIX}{run}-")
-    halves = pair.halves()
+    destinations = named(prefix_of(run))
+    namespaces = pair.namespaces()
     async with AsyncExitStack() as stack:
-        for half in halves:
-            stack.push_async_callback(half.close)
+        for namespace in namespaces:
+            stack.push_async_callback(namespace.close)
         described = [
-            replace(told, http=await half.http_address(), name=found.name)
-            for told, half, found in zip(
+            replace(told, http=await namespace.http_address(), name=found.name)
+            for told, namespace, found in zip(
                 (pair.primary, pair.secondary),
-                halves,
+                namespaces,
                 (readiness.found.primary, readiness.found.secondary),
                 strict=True,
             )
         ]
         primary, secondary = [
-            Site(course, role, half, None) for role, half in zip((PRIMARY, SECONDARY), described, strict=True)
+            Site(course, role, namespace, None) for role, namespace in zip((PRIMARY, SECONDARY), described, strict=True)
         ]
         await stack.enter_async_context(primary.proxy)
         await stack.enter_async_context(secondary.proxy)
-        administration = await stack.enter_async_context(await halves[0].administer())
+        administration = await stack.enter_async_context(await namespaces[0].administer())
         stack.push_async_callback(_remove, administration, destinations, course, pair)
         await _make(administration, destinations)
         course.say(f"made {', '.join(_shown(destination) for destination in destinations)}")
@@ -186,26 +194,26 @@ async def _is_removed(administration: Administration, path: str) -> bool:
     return True
 
 
-async def watch(pair: PairDescription, course: Course) -> None:
-    """Look again and again whether somebody suffers who is none of the drill's business; raises BreachError then."""
+async def watch(pair: PairDescription, course: Course, run: str) -> None:
+    """Look again and again whether somebody suffers who has nothing to do with the drill; raises BreachError then."""
     acknowledged, since = -1, time.monotonic()
     while True:
         await asyncio.sleep(WATCH_S)
         if len(course.acknowledged) != acknowledged:
             acknowledged, since = len(course.acknowledged), time.monotonic()
-        breach = breach_in(await survey(pair))
+        breach = breach_in(await survey(pair), prefix_of(run))
         if breach is None and time.monotonic() - since > SILENCE_S and "drained" not in course.marks:
             breach = f"no send was acknowledged for {SILENCE_S:g} s"
         if breach is not None:
             raise BreachError(breach)
 
 
-def breach_in(found: PairFound) -> str | None:
-    """Why the drill must end now, if it must."""
-    for half in (found.primary, found.secondary):
-        if not half.reachable:
-            return f"the {half.role} itself does not answer: {half.problem}"
-    suffering = others_that_suffer(found)
+def breach_in(found: PairFound, own: str) -> str | None:
+    """Why the drill, whose entities have names with this prefix, must end now, if it must."""
+    for namespace in (found.primary, found.secondary):
+        if not namespace.reachable:
+            return f"the {namespace.role} itself does not answer: {namespace.problem}"
+    suffering = others_that_suffer(found, own)
     if suffering:
         return f"other clients divert: {', '.join(suffering)}"
     waiting = sum(queue.messages for queue in found.queues or [])

@@ -17,7 +17,7 @@ from twinbus.client import ConnectionString
 from twinbus.client.tokens import SAS, OwnTokens
 from twinbus.model.extras import needing
 from twinbus.pair.aio import PairedServiceBusClient
-from twinbus.pair.description import HalfDescription, PairDescription
+from twinbus.pair.description import NamespaceDescription, PairDescription
 
 with needing("azure.servicebus"):
     from azure.core.credentials import AccessToken
@@ -126,9 +126,9 @@ class ServiceCredential:
         """Nothing is open."""
 
 
-def client_with(half: HalfDescription, credential: Any, **settings: Any) -> ServiceBusClient:
+def client_with(namespace: NamespaceDescription, credential: Any, **settings: Any) -> ServiceBusClient:
     """The SDK's client of one namespace."""
-    target = ConnectionString.parse(half.connection_string)
+    target = ConnectionString.parse(namespace.connection_string)
     return ServiceBusClient(f"{target.host}:{target.port}", credential, use_tls=target.tls, **settings)
 
 
@@ -136,8 +136,8 @@ def paired_with(pair: PairDescription, credentials: tuple[Any, Any], **told: Any
     """A paired client whose halves get their tokens from credentials."""
     settings = {"retry_total": pair.options.attempts - 1, "try_timeout": pair.options.seconds("attempt_timeout")}
     primary, secondary = [
-        client_with(half, credential, **settings)
-        for half, credential in zip((pair.primary, pair.secondary), credentials, strict=True)
+        client_with(namespace, credential, **settings)
+        for namespace, credential in zip((pair.primary, pair.secondary), credentials, strict=True)
     ]
     return PairedServiceBusClient(primary, secondary, pair.options, primary_name=pair.primary.name, **told)
 

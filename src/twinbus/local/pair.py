@@ -47,11 +47,7 @@ connection_string_file = "primary.connection"
 [secondary]
 connection_string_file = "secondary.connection"
 
-[options]
-# Quicker than in earnest, so that one can watch it.
-failover_interval = 2
-ping_primary_interval = 2
-backlog_queue_count = 3
+# [options] are in docs/pairing.md; none is needed.
 """
 
 

@@ -15,11 +15,12 @@ from twinbus.drill.scenarios.backlog_full import CLEAR, Phase, errors_since, unt
 from twinbus.drill.scenarios.both_down import untrue as untrue_of_the_outbox
 from twinbus.drill.scenarios.disaster import missing_or_unknown, unseen
 from twinbus.drill.scenarios.flap import LONG_S, SHORT_ONES, SHORT_S, drawn, failovers, implausible
+from twinbus.drill.scenarios.replacement import untrue as untrue_of_the_move
 from twinbus.drill.scenarios.slow import untried
 from twinbus.drill.scenarios.store import strayed
 from twinbus.pair import State
-from twinbus.pair.board import Change, Scope
-from twinbus.pair.diversion import Diverted
+from twinbus.pair.backlog.diversion import Diverted
+from twinbus.pair.route.health_board import Change, Scope
 
 
 class TestDisaster:
@@ -171,4 +172,22 @@ def test_each_claim_about_the_outbox_can_be_broken(
 ) -> None:
     assert untrue_of_the_outbox({"m1"}, {"m1", "m2"}, True, []) == ()
     (broken,) = untrue_of_the_outbox(meanwhile, queued, is_empty, late)
+    assert said in broken
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ((set(), {"l"}, set(), set(), ""), "nothing had been diverted"),
+        (({"b"}, set(), set(), set(), ""), "nothing came late"),
+        (({"b"}, {"l"}, {"b"}, set(), ""), "left behind by the move: b"),
+        (({"b"}, {"l"}, set(), {"l"}, ""), "in the old backlog at last: l"),
+        (({"b"}, {"l"}, set(), set(), "refused"), "did not end well: refused"),
+    ],
+)
+def test_each_claim_about_a_move_can_be_broken(
+    changed: tuple[set[str], set[str], set[str], set[str], str], said: str
+) -> None:
+    assert untrue_of_the_move({"b"}, {"l"}, set(), set(), "") == ()
+    (broken,) = untrue_of_the_move(*changed)
     assert said in broken

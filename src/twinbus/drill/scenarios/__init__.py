@@ -19,6 +19,7 @@ from twinbus.drill.scenarios.outage import outage
 from twinbus.drill.scenarios.passive import passive
 from twinbus.drill.scenarios.relay import CONFIGS as RELAYS
 from twinbus.drill.scenarios.relay import relay
+from twinbus.drill.scenarios.replacement import replacement
 from twinbus.drill.scenarios.slow import slow
 from twinbus.drill.scenarios.spark_crash import spark_crash
 from twinbus.drill.scenarios.store import store
@@ -56,6 +57,11 @@ SCENARIOS: dict[str, Scenario] = {
         disaster,
         "The primary never returns: what only it held is lost and listed. With --returns it does, later.",
         outage_s=8.0,
+    ),
+    "replacement": Scenario(
+        replacement,
+        "The primary never returns, and the pair is moved to another namespace, under its senders.",
+        outage_s=5.0,
     ),
     "store": Scenario(
         store,

@@ -20,7 +20,7 @@ from twinbus.drill.ending import Ending
 from twinbus.drill.paired import PairedAct
 from twinbus.drill.stage import Stage
 from twinbus.model.disturbance import Disturbance
-from twinbus.pair import backlog
+from twinbus.pair.backlog import queues as backlog
 
 FAULT = Disturbance.STORE_FULL.value
 CLEAR = "No backlog queue takes"  # What senders are told.

@@ -16,7 +16,7 @@ from twinbus.drill.paired import PairedAct
 from twinbus.drill.stage import Stage
 from twinbus.faults.frames import Says
 from twinbus.faults.proxy import Toward
-from twinbus.pair import backlog
+from twinbus.pair.backlog import queues as backlog
 
 UNREAD_S = 2.0  # Messages are sent for so long, and nobody receives them.
 UNSEEN_S = 0.3  # Between the look at the primary and its end.
@@ -84,7 +84,7 @@ async def _lose(stage: Stage, act: PairedAct) -> frozenset[str]:
     # What was under way gets its outcome. After that, nobody can be told any more that the primary keeps something.
     await act.traffic.hold_sending()
     # Nor can anything leave the backlog any more.
-    only_there = frozenset(course.acknowledged - course.received.keys() - await _backlog(stage, act))
+    only_there = frozenset(course.acknowledged - course.received.keys() - await backlog_of(stage, act))
     course.say(f"{len(only_there)} messages that were acknowledged were only there")
     act.traffic.go_on_sending()
     act.traffic.go_on_receiving()
@@ -94,7 +94,7 @@ async def _lose(stage: Stage, act: PairedAct) -> frozenset[str]:
 async def _look_at_backlog(stage: Stage, act: PairedAct, only_there: frozenset[str]) -> tuple[str, ...]:
     """What was diverted must be found there, for the day on which there is a primary again."""
     await act.traffic.enough()
-    act.kept = await _backlog(stage, act)
+    act.kept = await backlog_of(stage, act)
     course = stage.course
     course.say(f"the backlog keeps {len(act.kept)} messages")
     return missing_or_unknown(
@@ -102,7 +102,8 @@ async def _look_at_backlog(stage: Stage, act: PairedAct, only_there: frozenset[s
     )
 
 
-async def _backlog(stage: Stage, act: PairedAct) -> frozenset[str]:
+async def backlog_of(stage: Stage, act: PairedAct) -> frozenset[str]:
+    """The ids of what is in the backlog queues of the primary."""
     queues = [backlog.path(stage.primary.name, index) for index in range(act.options.backlog_queue_count)]
     found = await stage.secondary.browse(*queues)
     return frozenset(message for ids in found.values() for message in ids)

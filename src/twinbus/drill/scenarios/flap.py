@@ -16,7 +16,7 @@ from twinbus.drill.paired import PairedAct
 from twinbus.drill.stage import Stage
 from twinbus.faults.proxy import Mode
 from twinbus.pair import State
-from twinbus.pair.board import Change
+from twinbus.pair.route.health_board import Change
 
 SHORT_ONES = (3, 5)  # So many absences beside the long one, at least and at most.
 LONG_S = 3.0  # The long absence is so much longer than the failover interval.

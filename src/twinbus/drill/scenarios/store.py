@@ -13,7 +13,7 @@ from twinbus.client import upkeep
 from twinbus.drill.ending import Ending
 from twinbus.drill.paired import PairedAct
 from twinbus.drill.stage import Stage
-from twinbus.pair.diversion import Diverted
+from twinbus.pair.backlog.diversion import Diverted
 
 
 async def store(stage: Stage) -> Ending:

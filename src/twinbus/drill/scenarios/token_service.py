@@ -19,8 +19,8 @@ from twinbus.drill.ending import Ending, untrue
 from twinbus.drill.paired import PairedAct
 from twinbus.drill.stage import PRIMARY, SECONDARY, Stage
 from twinbus.drill.tokens import ServiceCredential, Signer, paired_with, token_service
-from twinbus.pair.board import Change
-from twinbus.pair.diversion import Diverted
+from twinbus.pair.backlog.diversion import Diverted
+from twinbus.pair.route.health_board import Change
 
 LIFE_S = 10.0  # Of a token. What lives shorter the SDK does not renew before its end.
 DEPENDENT = "service-"  # So begin the ids of messages whose sender depends on the service.

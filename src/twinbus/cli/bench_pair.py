@@ -1,0 +1,58 @@
+"""`twinbus bench-pair`: what a send costs through a pair and through passive replication, beside the bare SDK.
+
+The measuring is done in `twinbus.drill.pair_cost`; this starts two brokers and shows the ratios.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from twinbus.cli.benchmark.broker import OwnBroker
+from twinbus.cli.interruption import temporary_directory
+from twinbus.cli.output import Output, Table
+from twinbus.cli.running import blocking_command
+
+QUEUE = "bench"
+
+
+@blocking_command
+def bench_pair(
+    rounds: Annotated[int, typer.Option(min=3, help="Rounds in which the ways take turns.")] = 15,
+    sends: Annotated[int, typer.Option(min=1, help="Sends of each way in a round.")] = 100,
+    data: Annotated[
+        Path | None, typer.Option(help="Where the brokers are for the time; a temporary directory.", show_default=False)
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON, one object on each line.")] = False,
+) -> None:
+    """Measure the CPU of a send through a healthy pair, beside one with the bare SDK."""
+    from twinbus.drill import pair_cost  # The SDK takes half a second, and few commands need it.
+
+    output, load = Output(json), os.getloadavg()[0]
+    with temporary_directory("twinbus-bench-", data) as directory:
+        brokers: list[OwnBroker] = []
+        try:
+            for name in ("primary", "secondary"):
+                (directory / name).mkdir()
+                brokers.append(OwnBroker(directory / name, QUEUE))
+            where = (brokers[0].connection_string, brokers[1].connection_string, QUEUE, rounds, sends)
+            found = [*pair_cost.blocking(*where), *asyncio.run(pair_cost.on_asyncio(*where))]
+        finally:
+            for broker in brokers:
+                broker.stop()
+    if json:
+        for cost in found:
+            output.record({**cost._asdict(), "load_before": round(load, 2)})
+        return
+    numbers = ("CPU", "TIMES BARE", "OWN PART", "OF BARE")
+    table = Table(output, ["CLIENT", "SEND", *numbers], numbers=numbers)
+    rows = []
+    for each in found:
+        whole = (f"{each.cpu_us:.0f} µs", f"{each.times_bare:.2f}")
+        rows.append([each.flavour, each.way, *whole, f"{each.own_us:.1f} µs", f"{each.own_percent:.1f} %"])
+    table.rows(rows)
+    output.remark(f"the median of {rounds} rounds of {sends} sends in turn; load before: {load:.1f}")
