@@ -36,15 +36,17 @@ class Book:
             return []
         found: dict[str, Incident] = {}
         try:
-            with self._path.open(encoding="utf-8") as lines:
+            with self._path.open("rb") as lines:
                 for line in lines:
                     self._lines += 1
                     try:
-                        incident = read(json.loads(line))
+                        incident = read(json.loads(line.decode()))
                     except (ValueError, KeyError, TypeError, AttributeError):
-                        continue  # The process died while it wrote, or somebody else wrote here.
+                        # The process died while it wrote, the disk was full, or somebody else wrote here.
+                        log.warning("line %d of %s is no incident: it is left out", self._lines, self._path)
+                        continue
                     found[incident.id] = incident
-        except (OSError, UnicodeDecodeError) as problem:
+        except OSError as problem:
             log.warning("incidents cannot be read from %s: %s", self._path, problem)
         kept = sorted(found.values(), key=lambda incident: incident.began_at_s)[-KEPT_MAX:]
         for incident in kept[:-1]:
@@ -60,14 +62,24 @@ class Book:
             if self._lines >= LINES_MAX or (self._path.exists() and self._path.stat().st_size > BYTES_MAX):
                 self._rewrite(everything)
             else:
-                with self._path.open("a", encoding="utf-8") as file:
-                    file.write(json.dumps(document) + "\n")
-                self._lines += 1
+                self._append(json.dumps(document))
             self._is_failing = False
         except OSError as problem:
             if not self._is_failing:
                 log.warning("incidents cannot be kept in %s: %s", self._path, problem)
             self._is_failing = True
+
+    def _append(self, line: str) -> None:
+        """On a line of its own: the one before may have been cut off, above all by a full disk."""
+        assert self._path is not None
+        with self._path.open("ab+") as file:
+            if file.seek(0, os.SEEK_END):
+                file.seek(-1, os.SEEK_END)
+                if file.read(1) != b"\n":
+                    line = "\n" + line
+                    self._lines += 1
+            file.write(f"{line}\n".encode())
+        self._lines += 1
 
     def _rewrite(self, everything: Iterable[Document]) -> None:
         assert self._path is not None

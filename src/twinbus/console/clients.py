@@ -25,9 +25,22 @@ def tidied(record: Document) -> Document:
         **{name: _whole(state.get(name)) for name in ("ill_count", "diverted", "pings")},
     }
     if isinstance(syphon, dict):
-        problem = syphon.get("problem")
-        kept["syphon"] = {"moved": _whole(syphon.get("moved")), "problem": str(problem)[:300] if problem else None}
+        kept["syphon"] = _syphon(syphon)
     return {**record, "state": kept}
+
+
+def _syphon(told: Document) -> Document:
+    problem, waits_for, blocked = told.get("problem"), told.get("waits_for"), told.get("blocked")
+    queues = {name: told.get(name) for name in ("queues", "ordered_queues")}
+    return {
+        "moved": _whole(told.get("moved")),
+        "problem": str(problem)[:300] if problem else None,
+        "waits_for": waits_for if waits_for in ("primary", "secondary") else None,
+        "next_try_in_s": (_numbers(told, "next_try_in_s") or {}).get("next_try_in_s"),
+        "blocked": {str(path): str(why)[:300] for path, why in blocked.items()} if isinstance(blocked, dict) else {},
+        # One that does not say which queues it drains has all of its pair.
+        **{name: None if said is None else str(said)[:300] for name, said in queues.items()},
+    }
 
 
 def _numbers(found: object, *names: str) -> dict[str, float | None] | None:
@@ -48,6 +61,27 @@ def _whole(value: object) -> int:
 def syphons_in(clients: list[Document]) -> list[Document]:
     """Those that bring messages home."""
     return [record for record in clients if record["kind"] == "syphon" or record["state"].get("syphon") is not None]
+
+
+def drainers(clients: Sequence[Document], queue: str) -> list[Document]:
+    """The syphons that are alive and say that they bring messages home from a backlog queue."""
+    where, _, number = queue.rpartition("/")
+    key = "ordered_queues" if where.endswith("-ordered") else "queues"
+    return [
+        record
+        for record in syphons_in(list(clients))
+        if (said := (record["state"]["syphon"] or {}).get(key)) is None or _in_spans(number, said)
+    ]
+
+
+def _in_spans(number: str, spans: str) -> bool:
+    """Whether a number is in a text such as `0-9,12`."""
+    for span in spans.split(","):
+        first, _, last = span.partition("-")
+        ends = (first, last or first, number)
+        if all(end.isdecimal() for end in ends) and int(first) <= int(number) <= int(last or first):
+            return True
+    return False
 
 
 def diverting(clients: list[Document]) -> list[Document]:

@@ -116,7 +116,7 @@ class Incident:
         }
 
 
-_WORST = ("both down", "diverted", "failing", "unprotected", "draining", "suspect")
+_WORST = ("both down", "stranded", "diverted", "failing", "unprotected", "waiting", "draining", "suspect")
 
 
 def read(document: Mapping[str, Any]) -> Incident:

@@ -35,6 +35,7 @@ _BELONGS = {
     "incident": "incidents",
     "drill": "incidents",
     "policy": "policies",
+    "orphan": "system",
 }
 
 

@@ -20,7 +20,7 @@ import aiohttp
 
 from twinbus.console.asking import PATIENCE_S, Asker, Document, Door, Memory, RefusedError, SilentError
 from twinbus.console.book import Book
-from twinbus.console.clients import diverting, syphons_in, tidied
+from twinbus.console.clients import diverting, drainers, syphons_in, tidied
 from twinbus.console.incidents import Incidents, Moment, Point
 from twinbus.console.past import Past
 from twinbus.console.shapes import seconds_of
@@ -35,7 +35,8 @@ ASK_S = 1.5
 LOCATE_S = 5.0
 POINTS = 150
 PAGE = 50  # Entities on a page of a list.
-KINDS = {"normal": "good", "draining": "warn", "suspect": "warn", "unprotected": "warn"}  # Of states; others are bad.
+WARNED = ("draining", "waiting", "suspect", "unprotected")
+KINDS = {"normal": "good", **dict.fromkeys(WARNED, "warn")}  # Of states; others are bad.
 TRANSFER = "/x-servicebus-transfer"  # Of backlog queues, plain and ordered.
 
 
@@ -88,6 +89,11 @@ class Watched:
         """The namespace's name, once it has told it or if it was described."""
         told = self.look.status.get("namespace") if self.look is not None else None
         return str(told) if told else self.side.name
+
+    @property
+    def pair_name(self) -> str | None:
+        """The name by which its backlog queues and clients go: as it was described, else as it says."""
+        return self.side.name or self.known_name
 
     @property
     def name(self) -> str:
@@ -210,7 +216,7 @@ class PairWatch:
                     watched.address = (await watched.side.locate()).rstrip("/")
             asker = self.asker(http, watched)
             assert asker is not None
-            watched.look = await _seen(asker, self.primary.known_name, self._now_s)
+            watched.look = await _seen(asker, self.primary.pair_name, self._now_s)
             watched.problem = None
             await asyncio.to_thread(self.past.look, watched.side.role, watched.look.status)
         except (RefusedError, SilentError, TimeoutError, OSError) as problem:
@@ -233,8 +239,13 @@ async def _seen(asker: Asker, primary: str | None, now_s: Callable[[], float]) -
         asker.look("entities", top=PAGE),  # Remembered, for the list of both namespaces when this one is gone.
     )
     backlog = [entity for entity in page["entities"] if is_backlog(entity["name"], primary)]
-    oldest = await asyncio.gather(*(_oldest(asker, queue["name"]) for queue in backlog if queue["active"]))
-    ages = [now_s() - at_s for at_s in oldest if at_s is not None]
+    held = [queue for queue in backlog if queue["active"]]
+    oldest = await asyncio.gather(*(_oldest(asker, queue["name"]) for queue in held))
+    ages = []
+    for queue, at_s in zip(held, oldest, strict=True):
+        if at_s is not None:
+            queue["oldest_s"] = now_s() - at_s
+            ages.append(now_s() - at_s)
     clients = [tidied(record) for record in told["clients"]]
     line = balance.document or {"told": False, "why": f"It does not tell: {balance.problem}."}
     return Look(now_s(), took_ms, status, page["sums"], backlog, clients, max(ages, default=None), line)
@@ -262,8 +273,11 @@ def waiting_in(backlog: list[Document]) -> int:
 def clients_of(primary: Watched, secondary: Watched) -> list[Document]:
     """Who says that it is alive, from whichever namespace has the newer record."""
     newest: dict[str, Document] = {}
+    pair = primary.pair_name
     for watched in (primary, secondary):
         for record in watched.look.clients if watched.look is not None else []:
+            if pair is not None and str(record.get("pair", pair)).lower() != pair.lower():
+                continue  # Several primaries may share a secondary.
             known = newest.get(record["id"])
             if known is None or known["seen_at"] < record["seen_at"]:
                 newest[record["id"]] = record
@@ -275,27 +289,55 @@ def state_of(primary: Watched, secondary: Watched) -> tuple[str, str, str]:
     clients = clients_of(primary, secondary)
     backlog = secondary.look.backlog if secondary.look is not None else []
     waiting, away = waiting_in(backlog), diverting(clients)
-    syphons = syphons_in(clients)
-    brings = "A syphon brings them home." if syphons else "No syphon is running: start `twinbus syphon`."
+    stuck = f" {stranded_in(backlog, clients)}".rstrip()
     if not primary.is_up and not secondary.is_up:
         return "both down", "Neither namespace answers.", "Clients with an outbox keep their messages in it."
     if not primary.is_up:
         why = f"The primary does not answer: {primary.problem}."
         if away:
-            return "diverted", why, "Paired clients send to the backlog and ping the primary until it answers."
-        return "failing", why, "Paired clients divert when their failover interval is over."
+            return "diverted", why, f"Paired clients send to the backlog and ping the primary until it answers.{stuck}"
+        return "failing", why, f"Paired clients divert when their failover interval is over.{stuck}"
     if away:
         names = sorted({name for record in away for name in record["state"]["ill"]})
         why = f"{len(away)} client(s) divert what they send to {', '.join(names[:3])}."
-        return "diverted", why, "Each pings the primary, and goes back to it when a ping succeeds."
+        return "diverted", why, f"Each pings the primary, and goes back to it when a ping succeeds.{stuck}"
     if not secondary.is_up:
         return "unprotected", f"The secondary does not answer: {secondary.problem}.", "Nothing could be diverted now."
     if waiting:
-        return "draining", f"{waiting:,} messages wait in the backlog.", brings
+        return _with_backlog(waiting, stuck.strip(), clients)
     ill = [record for record in clients if record["state"].get("ill_count")]
     if ill:
         return "suspect", f"Sends of {len(ill)} client(s) have failed.", "They divert if it goes on."
     return "normal", "Everything is sent to the primary, and the backlog is empty.", ""
+
+
+def stranded_in(backlog: list[Document], clients: list[Document]) -> str:
+    """In words, messages of the backlog that nobody brings home; nothing if there are none."""
+    if not waiting_in(backlog):
+        return ""
+    if not syphons_in(clients):
+        return "No syphon is running: start `twinbus syphon`."
+    alone = [queue for queue in backlog if waiting_in([queue]) and not drainers(clients, queue["name"])]
+    if not alone:
+        return ""
+    names = ", ".join(queue["name"] for queue in alone[:3])
+    return f"{waiting_in(alone):,} of them are in queues that no syphon drains: {names}."
+
+
+def _with_backlog(waiting: int, stuck: str, clients: list[Document]) -> tuple[str, str, str]:
+    """Both namespaces answer, and messages are in the backlog: it is drained, waits for something, or is stranded."""
+    why = f"{waiting:,} messages wait in the backlog."
+    if stuck:
+        return "stranded", why, stuck
+    told = [record["state"]["syphon"] or {} for record in syphons_in(clients)]
+    if all(syphon.get("waits_for") for syphon in told):
+        role = told[0]["waits_for"]
+        return "waiting", why, f"The syphon does not reach the {role} yet, and looks for it: {told[0]['problem']}."
+    blocked = {path: text for syphon in told for path, text in (syphon.get("blocked") or {}).items()}
+    if blocked:
+        path, text = next(iter(blocked.items()))
+        return "waiting", why, f"'{path}' takes nothing from the syphon: {text}."
+    return "draining", why, "A syphon brings them home."
 
 
 def judge(standing: Standing, primary: Watched, secondary: Watched, now_s: float) -> None:

@@ -29,6 +29,7 @@ from twinbus.console.pages import (
     incidents,
     message,
     messages,
+    orphan,
     pair,
     policies,
     sign_in,
@@ -78,6 +79,7 @@ PAGES: dict[str, Page] = {
     "drill": drills.page,
     "policies": policies.page,
     "policy": policies.one,
+    "orphan": orphan.page,
     "system": system.page,
 }
 # The parts of a page that change by themselves, by the ids of their elements.
@@ -95,6 +97,7 @@ FILES: dict[str, Callable[[Visit], Awaitable[layout.Saved]]] = {
     "incident.json": incidents.exported,
     "incident.html": incidents.report,
     "drill.html": drills.report,
+    "orphan.jsonl": orphan.exported,
 }
 ACTS: dict[str, Act] = {
     "entity/create": entity.create,
@@ -111,6 +114,9 @@ ACTS: dict[str, Act] = {
     "policy/rights": policies.change_rights,
     "policy/rotate": policies.rotate,
     "policy/remove": policies.remove,
+    "orphan/adopt": orphan.adopt,
+    "orphan/move": orphan.move,
+    "orphan/drop": orphan.drop,
     "system/fault": system.begin_fault,
     "system/lift": system.lift_fault,
 }

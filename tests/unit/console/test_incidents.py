@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import resource
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from twinbus.console import book
 from twinbus.console.book import Book
@@ -125,12 +128,28 @@ class TestBook:
         assert (incident.began_at_s, incident.ended_at_s, incident.diverted) == (102, 140, 7)
         assert [stage.state for stage in incident.stages] == ["failing", "diverted", "normal"]
 
-    def test_a_torn_line_costs_only_itself(self, tmp_path: Path) -> None:
-        kept = Book(tmp_path)
-        kept.write(outage(Incidents()).document(), [])
-        with (tmp_path / book.NAME).open("a") as file:
-            file.write('{"id": "x"}\n[]\n{"id": "torn')
-        assert [incident.diverted for incident in Book(tmp_path).read()] == [8]
+    def test_a_torn_line_costs_only_itself(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+        kept, document = Book(tmp_path), outage(Incidents()).document()
+        kept.write(document, [])
+        with (tmp_path / book.NAME).open("ab") as file:
+            file.write(b'{"id": "x"}\n[]\n\xff\n{"id": "torn')
+        kept.write({**document, "id": "next"}, [])
+        kept.write({**document, "id": "last"}, [])
+        assert [incident.id for incident in Book(tmp_path).read()] == [document["id"], "next", "last"]
+        assert [f"line {number} of" in caplog.text for number in range(1, 8)] == [False, *[True] * 4, False, False]
+
+    def test_what_a_full_disk_cuts_off_does_not_swallow_the_next(self, tmp_path: Path) -> None:
+        kept, document = Book(tmp_path), outage(Incidents()).document()
+        kept.write(document, [])
+        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, ((tmp_path / book.NAME).stat().st_size + 20, hard))
+        try:
+            kept.write({**document, "id": "cut"}, [])
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        assert not (tmp_path / book.NAME).read_bytes().endswith(b"\n")
+        kept.write({**document, "id": "next"}, [])
+        assert [incident.id for incident in Book(tmp_path).read()] == [document["id"], "next"]
 
     def test_the_file_is_bounded(self, tmp_path: Path) -> None:
         kept, document = Book(tmp_path), outage(Incidents()).document()

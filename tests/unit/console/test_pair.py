@@ -54,9 +54,12 @@ def client(number: int = 1, ill: str | None = None, **more: Any) -> dict[str, An
     }
 
 
-SYPHON = tidied(
-    {"id": "s", "kind": "syphon", "host": "h", "process": 9, "seen_at": "2026", "state": {"syphon": {"moved": 4}}}
-)
+def syphon(**said: Any) -> dict[str, Any]:
+    record = {"id": "s", "kind": "syphon", "host": "h", "process": 9, "seen_at": "2026"}
+    return tidied({**record, "pair": "primary", "state": {"syphon": {"moved": 4, **said}}})
+
+
+SYPHON = syphon()
 
 
 @pytest.mark.parametrize(
@@ -68,7 +71,12 @@ SYPHON = tidied(
         (half("primary", up=False), half("secondary", clients=[client(ill="failed over")]), "diverted"),
         (half("primary"), half("secondary", clients=[client(ill="failed over")]), "diverted"),
         (half("primary"), half("secondary", clients=[client(ill="suspect")]), "suspect"),
-        (half("primary"), half("secondary", backlog=7), "draining"),
+        (half("primary"), half("secondary", backlog=7), "stranded"),
+        (half("primary"), half("secondary", backlog=7, clients=[syphon()]), "draining"),
+        (half("primary"), half("secondary", backlog=7, clients=[syphon(queues="0-3")]), "draining"),
+        (half("primary"), half("secondary", backlog=7, clients=[syphon(queues="1-3")]), "stranded"),
+        (half("primary"), half("secondary", backlog=7, clients=[syphon(waits_for="primary")]), "waiting"),
+        (half("primary"), half("secondary", backlog=7, clients=[syphon(blocked={"orders": "no"})]), "waiting"),
         (half("primary", up=False), half("secondary", up=False), "both down"),
     ],
 )
@@ -79,6 +87,19 @@ def test_the_state_of_a_pair(primary: Watched, secondary: Watched, state: str) -
 def test_a_backlog_that_nobody_brings_home_is_told() -> None:
     assert "start `twinbus syphon`" in state_of(half("primary"), half("secondary", backlog=7))[2]
     assert "brings them home" in state_of(half("primary"), half("secondary", backlog=7, clients=[SYPHON]))[2]
+
+
+def test_a_backlog_that_nobody_would_bring_home_is_told_while_the_primary_is_down() -> None:
+    primary = half("primary", up=False)
+    assert "start `twinbus syphon`" in state_of(primary, half("secondary", backlog=7))[2]
+    assert "no syphon drains" in state_of(primary, half("secondary", backlog=7, clients=[syphon(queues="5")]))[2]
+    assert "syphon" not in state_of(primary, half("secondary", backlog=7, clients=[SYPHON]))[2]
+
+
+def test_clients_of_another_primary_are_not_of_this_pair() -> None:
+    other = {**SYPHON, "pair": "another"}
+    assert clients_of(half("primary"), half("secondary", clients=[other])) == []
+    assert state_of(half("primary"), half("secondary", backlog=7, clients=[other]))[0] == "stranded"
 
 
 def test_a_state_is_told_with_since_when_it_is_so() -> None:

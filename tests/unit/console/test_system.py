@@ -13,9 +13,9 @@ def test_on_most_days_there_is_nothing() -> None:
     assert _aside({"orphans": [], "unreadable": []}) is None
 
 
-def test_what_is_set_aside_is_shown_with_the_command_that_serves_it_again() -> None:
+def test_what_is_set_aside_is_shown_with_the_way_to_its_page() -> None:
     shown = str(_aside({"orphans": [ORPHAN, ORPHAN | {"name": None}], "unreadable": [UNREADABLE]}))
-    assert "twinbus store adopt 7" in shown
+    assert 'href="/$console/orphan?number=7"' in shown
     assert "orders" in shown
     assert "number 7" in shown
     assert "does not match its checksum" in shown

@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 from twinbus.console.asking import Document
-from twinbus.console.clients import diverting, next_ping_s, outboxes_of
+from twinbus.console.clients import diverting, drainers, next_ping_s, outboxes_of
 from twinbus.console.html import Child, Markup, el, join
 from twinbus.console.layout import Content
 from twinbus.console.pages.incidents import rows_of
@@ -38,16 +38,26 @@ async def live(visit: Visit) -> Mapping[str, Markup]:
         return {}
     clients = clients_of(watch.primary, watch.secondary)
     return {
-        "past": join([notice("bad", words) for words in watch.past.noticed.values()]),
+        "past": join([notice("bad", words) for words in [*watch.past.noticed.values(), *_dead(watch)]]),
         "standing": _standing(watch, clients),
         "picture": draw(watch, clients),
         "where": _where(watch, clients),
         "balance": _balance(watch),
         "times": _times(watch),
         "incidents": _incidents(watch),
-        "backlog": _backlog(watch, visit.session.namespace),
+        "backlog": _backlog(watch, visit.session.namespace, clients),
         "clients": _clients(clients),
     }
+
+
+def _dead(watch: PairWatch) -> list[str]:
+    """Messages that could not be brought home are nobody's work but a person's."""
+    backlog = watch.secondary.look.backlog if watch.secondary.look is not None else []
+    dead = {queue["name"]: queue["dead_letter"] for queue in backlog if queue["dead_letter"]}
+    if not dead:
+        return []
+    where = ", ".join(list(dead)[:3])
+    return [f"{number(sum(dead.values()))} messages are dead in the backlog, and nobody moves them: {where}."]
 
 
 def _standing(watch: PairWatch, clients: Sequence[Document]) -> Markup:
@@ -113,7 +123,7 @@ def _times(watch: PairWatch) -> Markup:
     return el("section", el("h2", "Lately"), timeline(watch.standing.points))
 
 
-def _backlog(watch: PairWatch, namespace: str) -> Markup:
+def _backlog(watch: PairWatch, namespace: str, clients: Sequence[Document]) -> Markup:
     look = watch.secondary.look
     if look is None or not look.backlog:
         return el("section", el("h2", "Backlog"), el("p", "There are no backlog queues.", class_="faint"))
@@ -127,17 +137,24 @@ def _backlog(watch: PairWatch, namespace: str) -> Markup:
             (
                 name,
                 num(number(queue["active"] + queue["deferred"] + queue["scheduled"])),
+                num(lasting(queue["oldest_s"]) if queue.get("oldest_s") is not None else NONE),
                 num(number(queue["locked"])),
                 num(number(queue["dead_letter"]), class_="dead" if queue["dead_letter"] else "none"),
                 num(size(queue["bytes"])),
+                ", ".join(_place(record) for record in drainers(clients, queue["name"])) or "nobody",
             )
         )
     heads = (
         "Queue",
-        *(el("th", word, scope="col", class_="num") for word in ("Waiting", "Locked", "Dead", "Size")),
+        *(el("th", word, scope="col", class_="num") for word in ("Waiting", "Oldest", "Locked", "Dead", "Size")),
+        "Drained by",
     )
     oldest = f"the oldest message is {lasting(look.oldest_s)} old" if look.oldest_s is not None else "empty"
     return el("section", el("h2", "Backlog ", el("small", oldest)), table(heads, rows))
+
+
+def _place(record: Document) -> str:
+    return f"{record['host']}, process {record['process']}"
 
 
 def _clients(clients: Sequence[Document]) -> Markup:
@@ -157,13 +174,20 @@ def _clients(clients: Sequence[Document]) -> Markup:
             kind, word = "bad", "diverts"
         elif ill:
             kind, word = "warn", "suspects"
+        elif syphon.get("waits_for"):
+            kind, word = "warn", f"waits for the {syphon['waits_for']}"
+            if syphon["next_try_in_s"] is not None:
+                words = f"next try in {syphon['next_try_in_s']:g} s"
+        elif syphon.get("blocked"):
+            kind, word = "warn", "waits for"
+            words = ", ".join(list(syphon["blocked"])[:3])
         elif syphon.get("problem"):
             kind, word = "warn", "had a problem"
         shown = mark(kind, word)
         rows.append(
             (
                 str(record["kind"]).replace("-", " "),
-                f"{record['host']}, process {record['process']}",
+                _place(record),
                 join(shown, " ", words, f" and {more} more" if more > 0 else ""),
                 num(number(state["diverted"]) if record["kind"] == "paired-client" else NONE),
                 num(number(state["pings"]) if record["kind"] == "paired-client" else NONE),

@@ -28,7 +28,8 @@ def draw(watch: PairWatch, clients: Sequence[Document]) -> Markup:
     direct = watch.primary.is_up and len(away) < max(1, len(paired))
     waiting = waiting_in(watch.secondary.look.backlog) if watch.secondary.look is not None else 0
     syphons = syphons_in(list(clients))
-    brings = bool(waiting and syphons and watch.primary.is_up and watch.secondary.is_up)
+    works = [record for record in syphons if not (record["state"]["syphon"] or {}).get("waits_for")]
+    brings = bool(waiting and works and watch.primary.is_up and watch.secondary.is_up)
     shapes: list[Child] = [
         _arrows(),
         _client_box(clients, paired),

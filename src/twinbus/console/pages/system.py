@@ -14,6 +14,7 @@ from twinbus.console import layout
 from twinbus.console.asking import Answer, Document
 from twinbus.console.html import Child, Markup, el, join
 from twinbus.console.layout import Content
+from twinbus.console.pages import orphan
 from twinbus.console.shapes import (
     NONE,
     choice,
@@ -139,27 +140,21 @@ def _stores(stores: Sequence[Document], commits: Sequence[Document]) -> Markup:
 
 
 def _aside(found: Document) -> Markup | None:
-    """What is kept and not served, with what to type; nothing on most days."""
+    """What is kept and not served, each with a page of its own; nothing on most days."""
     orphans, unreadable = found.get("orphans", ()), found.get("unreadable", ())
     if not orphans and not unreadable:
         return None
     rows = [
         (
-            each["name"] or f"number {each['number']}",
+            el("a", orphan.title(each), href=link("orphan", number=each["number"]), class_="name"),
             "the catalog does not know it",
             num(number(each["messages"])),
             num(size(each["bytes"])),
-            el("code", f"twinbus store adopt {each['number']}"),
         )
         for each in orphans
     ]
-    rows += [(each["name"], each["reason"], num(NONE), num(NONE), el("span", NONE)) for each in unreadable]
-    heads = (
-        "Entity",
-        "Why",
-        *(el("th", word, scope="col", class_="num") for word in ("Messages", "Size")),
-        "To serve it",
-    )
+    rows += [(each["name"], each["reason"], num(NONE), num(NONE)) for each in unreadable]
+    heads = ("Entity", "Why", *(el("th", word, scope="col", class_="num") for word in ("Messages", "Size")))
     words = "kept with all messages, and not served"
     return el("section", el("h2", "Set aside ", el("small", words)), table(heads, rows))
 
