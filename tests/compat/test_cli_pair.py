@@ -9,6 +9,8 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,6 +20,7 @@ from typer.testing import CliRunner
 
 from support.broker import SOON_S, BrokerProcess, running, wait_for
 from twinbus.cli import app
+from twinbus.pair import PairedServiceBusClient, SendAvailabilityOptions
 
 pytestmark = [pytest.mark.feature("paired namespaces"), pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")]
 
@@ -36,8 +39,8 @@ class Pair(NamedTuple):
         assert "Traceback" not in result.stderr
         return result.stdout, result.stderr
 
-    def json(self, *words: str) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self.run(*words, "--json")[0])
+    def json(self, *words: str, code: int = 0) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.run(*words, "--json", code=code)[0])
         return found
 
     def backlog(self, index: int) -> str:
@@ -86,17 +89,17 @@ class TestCreate:
         assert pair.secondary.queue(pair.backlog(1))["MaxDeliveryCount"] == "2147483647"
         assert pair.run("pair", "create") == ("2 were there already.\n", "")
 
-    def test_differing_and_surplus_queues_are_told(self, pair: Pair) -> None:
+    def test_differing_and_extra_queues_are_named(self, pair: Pair) -> None:
         pair.secondary.create_queue(pair.backlog(0), LockDuration="PT30S", MaxSizeInMegabytes=5120)
         pair.secondary.create_queue(pair.backlog(7))
         out, remarks = pair.run("pair", "create")
         assert out == f"Created '{pair.backlog(1)}'.\n1 was there already.\n"
         assert "lock_duration_ms is 30000 instead of 60000" in remarks
-        assert f"'{pair.backlog(7)}' is surplus" in remarks
+        assert f"'{pair.backlog(7)}' is extra" in remarks
         found = pair.json("pair", "create")
         assert found["existing"] == [pair.backlog(0), pair.backlog(1)]
         assert list(found["differing"]) == [pair.backlog(0)]
-        assert found["surplus"] == {pair.backlog(7): 0}
+        assert found["extra"] == {pair.backlog(7): 0}
 
     def test_who_may_not_make_them_is_told_why(self, pair: Pair) -> None:
         wrong = pair.secondary.connection_string(key="not-the-key")
@@ -112,7 +115,7 @@ class TestStatus:
         pair.run("pair", "create")
         out, remarks = pair.run("pair", "status", "--check")
         lines = out.splitlines()
-        assert lines[0].split() == ["HALF", "NAMESPACE", "DATACENTER", "ADDRESS", "STATE"]
+        assert lines[0].split() == ["ROLE", "NAMESPACE", "DATACENTER", "ADDRESS", "STATE"]
         assert lines[1].split()[:3] == ["primary", pair.name, "north"]
         assert lines[2].split()[:3] == ["secondary", "fabrikam", "south"]
         assert "as documented" in out
@@ -122,22 +125,23 @@ class TestStatus:
     def test_a_backlog_that_nobody_brings_home_is_a_warning(self, pair: Pair) -> None:
         pair.run("pair", "create")
         pair.divert("orders", "a", "b")
-        found = pair.json("pair", "status")
+        found = pair.json("pair", "status", code=3)
         assert [(queue["messages"], queue["dead"]) for queue in found["queues"]] == [(2, 0), (0, 0)]
         assert found["warnings"] == ["2 messages are in the backlog, and no syphon runs: start `twinbus syphon`."]
-        assert "no syphon runs" in pair.run("pair", "status", "--check", code=1)[1]
+        assert found["stranded"] == found["warnings"]
+        assert 0 <= found["queues"][0]["oldest_s"] < 60
+        assert "no syphon runs" in pair.run("pair", "status", "--check", code=3)[1]
 
     def test_what_is_missing_differs_or_is_stuck_is_a_warning(self, pair: Pair) -> None:
         pair.secondary.create_queue(pair.backlog(0), LockDuration="PT30S")
         pair.secondary.create_queue(pair.backlog(7))
         pair.divert("orders", "stuck", index=7)
-        found = pair.json("pair", "status")
-        assert [queue["state"] for queue in found["queues"]] == ["differing", "missing", "surplus"]
+        found = pair.json("pair", "status", code=3)
+        assert [queue["state"] for queue in found["queues"]] == ["differing", "missing", "differing"]
         told = " ".join(found["warnings"])
         assert f"'{pair.backlog(1)}' is missing" in told
         assert "lock_duration_ms" in told
-        assert f"1 message is stuck in '{pair.backlog(7)}'" in told
-        assert "no syphon" not in told
+        assert found["stranded"] == ["1 message is in the backlog, and no syphon runs: start `twinbus syphon`."]
 
     def test_halves_in_one_datacenter_are_a_warning(self, pair: Pair, tmp_path: Path) -> None:
         with BrokerProcess(tmp_path / "third", namespace="third", options=("--datacenter", "South")) as third:
@@ -151,12 +155,63 @@ class TestStatus:
         pair.divert("orders", "a")
         pair.primary.kill()
         try:
-            found = pair.json("pair", "status")
+            found = pair.json("pair", "status", code=3)
+            assert (found["primary"]["reachable"], found["secondary"]["reachable"]) == (False, True)
+            assert found["queues"][0]["messages"] == 1
+            assert any("cannot be reached" in warning for warning in found["warnings"])
+            pair.run("pair", "status", "--check", code=3)
         finally:
             pair.primary.start()
-        assert (found["primary"]["reachable"], found["secondary"]["reachable"]) == (False, True)
-        assert found["queues"][0]["messages"] == 1
-        assert any("cannot be reached" in warning for warning in found["warnings"])
+
+    def test_clients_states_and_backlog_are_known_while_a_primary_without_a_name_is_down(
+        self, pair: Pair, tmp_path: Path
+    ) -> None:
+        """Nobody described the primary's name: the secondary knows it, by its queues."""
+        queue = pair.primary.create_queue(f"{pair.name}-orders")
+        with BrokerProcess(tmp_path / "third", namespace="third") as third, ExitStack() as stack:
+            namespaces = pair.primary.connection_string(), third.connection_string()
+            clients = [
+                stack.enter_context(
+                    PairedServiceBusClient.from_connection_strings(
+                        *namespaces,
+                        SendAvailabilityOptions(
+                            backlog_queue_count=2, failover_interval=0, attempts=1, enable_syphon=enable_syphon
+                        ),
+                    )
+                )
+                for enable_syphon in (True, False)
+            ]
+            env = {**clean_environment(), "TWINBUS_PRIMARY": namespaces[0], "TWINBUS_SECONDARY": namespaces[1]}
+            env["TWINBUS_PAIR_BACKLOG_QUEUE_COUNT"] = "2"
+
+            def status() -> dict[str, Any]:
+                result = CliRunner().invoke(app, ["pair", "status", "--json"], env=env)
+                assert result.exit_code == 0, result.stdout
+                found: dict[str, Any] = json.loads(result.stdout)
+                return found
+
+            pair.primary.kill()
+            try:
+                for client in clients:
+                    client.get_queue_sender(queue).send_messages(ServiceBusMessage("x"))
+
+                def is_known() -> bool:
+                    states = [record["state"] for record in status()["clients"]]
+                    syphons = [state["syphon"] for state in states if state["syphon"] is not None]
+                    return [state["ill"] for state in states] == [{queue: "failed over"}] * 2 and [
+                        syphon["waits_for"] for syphon in syphons
+                    ] == ["primary"]
+
+                wait_for(is_known, "what the clients say")
+                found = status()
+            finally:
+                pair.primary.start()
+        assert (found["primary"]["name"], found["primary"]["reachable"]) == ("contoso", False)
+        assert sum(each["messages"] for each in found["queues"]) == 2
+        assert all(each["drained_by"] and each["oldest_s"] >= 0 for each in found["queues"] if each["messages"])
+        assert found["stranded"] == []
+        (note,) = found["notes"]
+        assert note.startswith("2 messages are in the backlog until the primary answers; ready to bring them home: ")
 
 
 class TestSyphon:
@@ -164,14 +219,38 @@ class TestSyphon:
         queue = pair.primary.create_queue(f"{pair.name}-orders")
         pair.run("pair", "create")
         pair.divert(queue, "a", "b", "c")
-        pair.divert("nowhere-at-all", "lost", index=1)
         out, remarks = pair.run("syphon", "--once")
-        assert out.splitlines()[-1] == f"moved 3 ({queue} 3), dead 1"
+        assert out.splitlines()[-1] == f"moved 3 ({queue} 3), dead 0"
         assert remarks == ""
         assert pair.primary.count(queue) == 3
-        found = pair.json("pair", "status")
-        assert [(each["messages"], each["dead"]) for each in found["queues"]] == [(0, 0), (0, 1)]
-        assert found["warnings"] == [f"1 message is dead in '{pair.backlog(1)}': what could not be brought home."]
+        assert pair.json("pair", "status")["queues"][0]["messages"] == 0
+
+    def test_once_with_dead_letters_says_which_and_fails(self, pair: Pair) -> None:
+        """What waits for a queue to be made is left, and is no success either."""
+        queue = pair.primary.create_queue(f"{pair.name}-orders")
+        pair.run("pair", "create")
+        pair.divert(queue, "a")
+        pair.divert("nowhere-at-all", *(f"lost-{number}" for number in range(22)), index=1)
+        out, remarks = pair.run("syphon", "--once", code=1)
+        assert out.splitlines()[-1].startswith(f"moved 1 ({queue} 1), dead 0; nowhere-at-all: waits until")
+        assert "22 messages could not be moved: nowhere-at-all: waits until" in remarks
+        pair.file.write_text(pair.file.read_text() + "missing_entity_wait = 0\n")
+        out, remarks = pair.run("syphon", "--once", code=1)
+        assert out.splitlines()[-1] == "moved 0, dead 22"
+        assert "22 messages went to the dead letters of the backlog queues: see `twinbus dlq list`." in remarks
+        assert f"dead in '{pair.backlog(1)}': 'nowhere-at-all' refuses the message: amqp:not-found" in remarks
+        found = pair.json("pair", "status", code=3)
+        assert [(each["messages"], each["dead"]) for each in found["queues"]] == [(0, 0), (0, 22)]
+        dead = f"22 messages are dead in '{pair.backlog(1)}': what could not be brought home."
+        assert found["warnings"] == found["stranded"] == [dead]
+
+    def test_once_with_messages_that_stay_fails(self, pair: Pair) -> None:
+        pair.run("pair", "create")
+        with ServiceBusClient.from_connection_string(pair.secondary.connection_string()) as client:
+            later = datetime.now(UTC) + timedelta(hours=1)
+            client.get_queue_sender(pair.backlog(0)).schedule_messages(ServiceBusMessage("later"), later)
+        _, remarks = pair.run("syphon", "--once", code=1)
+        assert f"1 message left in the backlog ('{pair.backlog(0)}' 1)" in remarks
 
     def test_once_says_what_had_to_be_left(self, pair: Pair) -> None:
         queue = pair.primary.create_queue(f"{pair.name}-orders")

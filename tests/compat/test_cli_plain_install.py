@@ -110,6 +110,7 @@ CASES = [
     Case("down", "--data up"),
     Case("logs", "--data up", code=1),
     without("pair", "pair create", "--pair pair.toml"),
+    without("pair", "pair replace", "--pair pair.toml --with Endpoint=sb://nowhere --yes"),
     without("pair", "pair status", "--pair pair.toml"),
     without("pair", "syphon", "--pair pair.toml"),
     without("spark,java", "drill"),
@@ -137,6 +138,7 @@ CASES = [
     Case("bench-filters", "--short --data nowhere", code=1),
     without("pair", "bench-ledger", "--entries 2000"),
     without("pair", "bench-outbox", "--seconds 0.1"),
+    without("pair", "bench-pair", "--rounds 3 --sends 1"),
     without("spark,java", "bench-syphon"),
     without("spark,java", "bench-source"),
 ]

@@ -1,4 +1,4 @@
-"""The `twinbus` command. `commands` joins all of them; starting a broker imports `serve` alone, which halves the time.
+"""The `twinbus` command. `commands` knows all of them; who names one imports that one alone, which halves the time.
 
 Commands only read their arguments and show what happens; the work is done in the package each one names.
 """
@@ -30,10 +30,9 @@ def __getattr__(name: str) -> Any:
 def main() -> None:
     """Entry point of the console script."""
     interruption.begin()
-    if sys.argv[1:2] == ["serve"]:
-        from twinbus.cli.serve import alone as run
-    else:
-        from twinbus.cli.commands import app as run
+    from twinbus.cli.commands import program_for
+
+    run = program_for(sys.argv[1:])
     try:
         run()
     except SystemExit as ended:

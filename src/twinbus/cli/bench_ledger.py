@@ -19,7 +19,7 @@ from twinbus.cli.output import Output, Table
 from twinbus.cli.running import blocking_command
 
 if TYPE_CHECKING:
-    from twinbus.pair.ledger_sqlite import SqliteStorage
+    from twinbus.pair.ledger.sqlite import SqliteStorage
 
 GROUPS = (1, 10, 100)
 FILL = 2000
@@ -37,7 +37,7 @@ def bench_ledger(
     json: Annotated[bool, typer.Option("--json", help="Print JSON, one object on each line.")] = False,
 ) -> None:
     """Measure look-ups, claims and marks, and what is left of the file when a tenth was forgotten and known anew."""
-    from twinbus.pair.ledger_sqlite import SqliteStorage  # The SDK takes half a second, and few commands need it.
+    from twinbus.pair.ledger.sqlite import SqliteStorage  # The SDK takes half a second, and few commands need it.
 
     output = Output(json)
     with temporary_directory("twinbus-bench-", data) as directory:
@@ -68,7 +68,7 @@ def bench_ledger(
 
 def without_sync(path: Path) -> SqliteStorage:
     """The same ledger, whose marks do not wait for the disk: what is left is work of ours and of SQLite's."""
-    from twinbus.pair.ledger_sqlite import SqliteStorage
+    from twinbus.pair.ledger.sqlite import SqliteStorage
 
     class WithoutSync(SqliteStorage):
         def _set_synced(self, synced: bool) -> None:
@@ -79,8 +79,8 @@ def without_sync(path: Path) -> SqliteStorage:
 
 def measure(storage: SqliteStorage, entries: int, group: int, count: int) -> dict[str, float]:
     """Microseconds of this process's CPU for one look-up (of what is done), one new claim, and its mark."""
-    from twinbus.pair.ledger import Copy, Key, State
-    from twinbus.pair.ledger_storage import Claim, Command, Mark
+    from twinbus.pair.ledger.decisions import Copy, Key, State
+    from twinbus.pair.ledger.storage import Claim, Command, Mark
 
     copy = Copy("contoso", 1)
     source = random.Random(group)
@@ -109,8 +109,8 @@ def tag_of(number: int) -> str:
 
 def prepare(path: Path, entries: int) -> None:
     """A file with so many messages that were worked on; written at once, because what they cost is not asked here."""
-    from twinbus.pair.ledger_sqlite import SqliteStorage
-    from twinbus.pair.ledger_storage import TABLE
+    from twinbus.pair.ledger.sqlite import SqliteStorage
+    from twinbus.pair.ledger.storage import TABLE
 
     storage = SqliteStorage(str(path))
     fill(storage, 0, FILL)
@@ -135,8 +135,8 @@ def prepare(path: Path, entries: int) -> None:
 
 def fill(storage: SqliteStorage, first: int, count: int) -> None:
     """So many messages that were worked on."""
-    from twinbus.pair.ledger import Copy, Key, State
-    from twinbus.pair.ledger_storage import Mark
+    from twinbus.pair.ledger.decisions import Copy, Key, State
+    from twinbus.pair.ledger.storage import Mark
 
     copy = Copy("contoso", 1)
     for start in range(first, first + count, FILL):
@@ -145,7 +145,7 @@ def fill(storage: SqliteStorage, first: int, count: int) -> None:
 
 
 def _forget(storage: SqliteStorage, count: int) -> None:
-    from twinbus.pair.ledger_storage import Trim
+    from twinbus.pair.ledger.storage import Trim
 
     after: int | None = 0
     target = storage.entries() - count

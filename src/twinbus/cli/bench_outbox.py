@@ -1,6 +1,6 @@
 """`twinbus bench-outbox`: how many messages a second an outbox takes durably, from one process.
 
-Putting is `twinbus.pair.outbox`'s work; this measures it on the disk that it is given.
+Putting is `twinbus.pair.outbox.outbox`'s work; this measures it on the disk that it is given.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def bench_outbox(
 
 def _measure(where: Path, length: int, seconds: float) -> tuple[float, float]:
     """Messages a second, and microseconds of CPU for each."""
-    from twinbus.pair.outbox import Outbox  # The SDK takes half a second, and few commands need it.
+    from twinbus.pair.outbox.outbox import Outbox  # The SDK takes half a second, and few commands need it.
 
     messages = [{"body": b"x" * BODY_BYTES, "message_id": f"m{number}"} for number in range(length)]
     count = 0

@@ -1,87 +1,94 @@
-"""All commands of `twinbus`, one module for each, joined here.
+"""All commands of `twinbus`: which module has which. Whoever names one gets it without the others, in half the time.
 
 Commands only read their arguments and show what happens; the work is done in the package each one names.
 """
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 import typer
 
 from twinbus import __version__
-from twinbus.cli.backup import backup, restore
-from twinbus.cli.bench import bench
-from twinbus.cli.bench_filters import bench_filters
-from twinbus.cli.bench_ledger import bench_ledger
-from twinbus.cli.bench_outbox import bench_outbox
-from twinbus.cli.bench_source import bench_source
-from twinbus.cli.bench_syphon import bench_syphon
-from twinbus.cli.catalog import catalog
-from twinbus.cli.certs import certs
-from twinbus.cli.config import check_config
-from twinbus.cli.dlq import dlq
-from twinbus.cli.drill import drill
-from twinbus.cli.entity import entity
 from twinbus.cli.everywhere import program
-from twinbus.cli.explain import explain
-from twinbus.cli.fault import fault
-from twinbus.cli.keys import keys
-from twinbus.cli.ledger import ledger
-from twinbus.cli.outbox import outbox
-from twinbus.cli.pair import pair
-from twinbus.cli.peek import peek
-from twinbus.cli.pipeline import pipeline
-from twinbus.cli.policy import policy
-from twinbus.cli.receive import receive
-from twinbus.cli.relay import relay
-from twinbus.cli.send import send
-from twinbus.cli.serve import serve
-from twinbus.cli.store import store
-from twinbus.cli.syphon import syphon
-from twinbus.cli.up import down, logs, up
-from twinbus.cli.upkeep import clock, purge, reset, status
-from twinbus.cli.verify import verify
 
-app = program(no_args_is_help=True)
-app.command("serve")(serve)
-app.command("up")(up)
-app.command("down")(down)
-app.command("logs")(logs)
-app.command("send")(send)
-app.command("receive")(receive)
-app.command("peek")(peek)
-app.add_typer(dlq, name="dlq")
-app.add_typer(entity, name="entity")
-app.add_typer(keys, name="keys")
-app.add_typer(policy, name="policy")
-app.command("status")(status)
-app.add_typer(store, name="store")
-app.add_typer(catalog, name="catalog")
-app.command("verify")(verify)
-app.command("backup")(backup)
-app.command("restore")(restore)
-app.command("purge")(purge)
-app.command("reset")(reset)
-app.add_typer(clock, name="clock")
-app.add_typer(fault, name="fault")
-app.add_typer(pair, name="pair")
-app.command("syphon")(syphon)
-app.add_typer(outbox, name="outbox")
-app.add_typer(ledger, name="ledger")
-app.add_typer(pipeline, name="pipeline")
-app.add_typer(relay, name="relay")
-app.command("explain")(explain)
-app.command("certs")(certs)
-app.command("check-config")(check_config)
-app.command("bench")(bench)
-app.command("bench-filters")(bench_filters)
-app.command("bench-ledger")(bench_ledger)
-app.command("bench-outbox")(bench_outbox)
-app.command("bench-syphon")(bench_syphon)
-app.command("bench-source")(bench_source)
-app.command("drill")(drill)
+# In the order of the help; each is the function or the group of its own name, but for hyphens, in a module of `cli`.
+MODULES = {
+    "serve": "serve",
+    "up": "up",
+    "down": "up",
+    "logs": "up",
+    "send": "send",
+    "receive": "receive",
+    "peek": "peek",
+    "dlq": "dlq",
+    "entity": "entity",
+    "keys": "keys",
+    "policy": "policy",
+    "status": "upkeep",
+    "store": "store",
+    "catalog": "catalog",
+    "verify": "verify",
+    "backup": "backup",
+    "restore": "backup",
+    "purge": "upkeep",
+    "reset": "upkeep",
+    "clock": "upkeep",
+    "fault": "fault",
+    "pair": "pair",
+    "syphon": "syphon",
+    "outbox": "outbox",
+    "ledger": "ledger",
+    "pipeline": "pipeline",
+    "relay": "relay",
+    "explain": "explain",
+    "certs": "certs",
+    "check-config": "config",
+    "bench": "bench",
+    "bench-filters": "bench_filters",
+    "bench-ledger": "bench_ledger",
+    "bench-outbox": "bench_outbox",
+    "bench-pair": "bench_pair",
+    "bench-syphon": "bench_syphon",
+    "bench-source": "bench_source",
+    "drill": "drill",
+}
+VERSION = "version"
 
 
-@app.command("version")
 def version() -> None:
     """Print the version."""
     typer.echo(__version__)
+
+
+def program_of(*names: str) -> typer.Typer:
+    """A `twinbus` with these commands alone; nothing else is imported."""
+    made = program(no_args_is_help=True)
+    for name in names:
+        if name == VERSION:
+            made.command(name)(version)
+            continue
+        command = getattr(import_module(f"twinbus.cli.{MODULES[name]}"), name.replace("-", "_"))
+        if isinstance(command, typer.Typer):
+            made.add_typer(command, name=name)
+        else:
+            made.command(name)(command)
+    return made
+
+
+def program_for(words: list[str]) -> typer.Typer:
+    """What these words of a command line need: one command, or all of them where help or a wrong word asks for them."""
+    return program_of(words[0]) if words and words[0] in {*MODULES, VERSION} else program_of(*MODULES, VERSION)
+
+
+if TYPE_CHECKING:
+    app: typer.Typer
+
+
+def __getattr__(name: str) -> typer.Typer:
+    """All commands, made when `app` is asked for."""
+    if name != "app":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()["app"] = made = program_of(*MODULES, VERSION)
+    return made

@@ -14,7 +14,7 @@ from twinbus.console import Console, Pair, Side
 from twinbus.console.signing import Credential
 
 if TYPE_CHECKING:
-    from twinbus.pair.description import HalfDescription
+    from twinbus.pair.description import NamespaceDescription
 
 LOCATE_S = 4.0
 
@@ -29,7 +29,7 @@ def console_for(pair: Path | None) -> Console:
     return Console(Pair(_side("primary", description.primary), _side("secondary", description.secondary)))
 
 
-def _side(role: str, described: HalfDescription) -> Side:
+def _side(role: str, described: NamespaceDescription) -> Side:
     from twinbus.client import ConnectionString
 
     target = ConnectionString.parse(described.connection_string)
@@ -41,14 +41,14 @@ def _side(role: str, described: HalfDescription) -> Side:
     return Side(role, credential, _locating(role, described), host, described.name, tls)
 
 
-def _locating(role: str, described: HalfDescription) -> Callable[[], Awaitable[str]]:
+def _locating(role: str, described: NamespaceDescription) -> Callable[[], Awaitable[str]]:
     """Where it is administered: as described, or as the broker itself tells whoever connects."""
 
     async def locate() -> str:
-        half = described.half(role, LOCATE_S)
+        namespace = described.namespace(role, LOCATE_S)
         try:
-            return await half.http_address()
+            return await namespace.http_address()
         finally:
-            await half.close()
+            await namespace.close()
 
     return locate

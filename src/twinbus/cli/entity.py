@@ -40,7 +40,7 @@ from twinbus.model.topic import SubscriptionDescription, TopicDescription
 
 if TYPE_CHECKING:
     from twinbus.client.atom import Administration
-    from twinbus.pair.replication import Names
+    from twinbus.pair.replication.policy import Names
 
 EXISTS = "com.microsoft:entity-already-exists"
 
@@ -162,7 +162,7 @@ async def create(
     if documents is not None:
         if settings or topic:
             raise PromptError("With --from, all settings come from there.")
-        wanted = list(_described(documents))
+        wanted = list(described_in(documents))
         for number, place in enumerate(places):
             async with place.administer() as administration:
                 with progress_bar("creating", len(wanted)) as progress:
@@ -247,7 +247,7 @@ async def _create_rule(
     _done(output, f"Created '{address.short}'.", rule_document(made))
 
 
-def _described(source: Path) -> Iterable[Wanted]:
+def described_in(source: Path) -> Iterable[Wanted]:
     """The entities that a file or standard input describes: one object on each line, or a list."""
     try:
         text = sys.stdin.read() if str(source) == "-" else source.read_text()

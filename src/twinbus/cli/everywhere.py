@@ -1,6 +1,6 @@
 """What every command and every group of commands knows: `-h` beside `--help`, and `--version`.
 
-`serve` alone and all commands together are two programs of one name; both are made with this.
+One command alone and all of them together are programs of one name; `commands` makes them with this.
 """
 
 from __future__ import annotations

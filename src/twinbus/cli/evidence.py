@@ -18,7 +18,7 @@ from twinbus.cli.running import PromptError
 from twinbus.cli.showing import clean
 
 if TYPE_CHECKING:
-    from twinbus.pair.half import Half
+    from twinbus.pair.namespace.own_client import OwnClientNamespace
     from twinbus.pipeline.proof.evidence import Evidence
 
 
@@ -59,23 +59,25 @@ def evidence_of(
 
 
 @asynccontextmanager
-async def halves(pair: Path | None, primary: str | None, secondary: str | None) -> AsyncIterator[list[Half]]:
+async def namespaces(
+    pair: Path | None, primary: str | None, secondary: str | None
+) -> AsyncIterator[list[OwnClientNamespace]]:
     """The namespaces that can be asked, for the time of a block: a pair, or the one that `--primary` names."""
     from twinbus.client import ConnectionString
-    from twinbus.pair.half import Half
+    from twinbus.pair.namespace.own_client import OwnClientNamespace
 
     if primary and not secondary and pair is None:
         try:
-            found = [Half("primary", ConnectionString.parse(primary), tls=trusting(None))]
+            found = [OwnClientNamespace("primary", ConnectionString.parse(primary), tls=trusting(None))]
         except ValueError as problem:
             raise PromptError(f"This will not do: {problem}.") from None
     else:
-        found = list(described(pair, primary, secondary).halves())
+        found = list(described(pair, primary, secondary).namespaces())
     try:
         yield found
     finally:
-        for half in found:
-            await half.close()
+        for namespace in found:
+            await namespace.close()
 
 
 @contextmanager

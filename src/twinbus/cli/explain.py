@@ -19,7 +19,7 @@ from twinbus.cli.evidence import (
     ResidentsOption,
     SendLogsOption,
     evidence_of,
-    halves,
+    namespaces,
     readable,
 )
 from twinbus.cli.output import Output, Table
@@ -75,14 +75,14 @@ async def _asked(
     from twinbus.pipeline.proof import explain as telling
     from twinbus.pipeline.proof.gathering import export
 
-    async with halves(pair, primary, secondary) as namespaces:
-        exported = await export(namespaces, needed=not evidence.journals)
+    async with namespaces(pair, primary, secondary) as asked:
+        exported = await export(asked, needed=not evidence.journals)
         evidence = replace(evidence, journals=[*evidence.journals] or exported.directories)
         for name in exported.without:
             output.remark(f"'{clean(name)}' has no journal: nothing is known of what happened there.")
         journey = telling.explain(evidence, message_id)
-        for half in namespaces:
-            await telling.look(half, journey)
+        for namespace in asked:
+            await telling.look(namespace, journey)
     return journey
 
 

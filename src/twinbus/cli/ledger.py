@@ -20,7 +20,7 @@ from twinbus.cli.running import PromptError, command
 from twinbus.cli.showing import clean, counted, iso, moment
 
 if TYPE_CHECKING:
-    from twinbus.pair.ledger_storage import Record
+    from twinbus.pair.ledger.storage import Record
 
 ledger = typer.Typer(
     name="ledger", help="What was handed out and worked on: look at it, export it, forget it.", no_args_is_help=True
@@ -99,7 +99,7 @@ async def trim(
     from datetime import timedelta
 
     with _readable(where):
-        from twinbus.pair.ledger_keeping import Ledger
+        from twinbus.pair.ledger.ledger import Ledger
 
         with Ledger(where, keep=timedelta(days=days)) as opened:
             removed = opened.trim()
@@ -110,7 +110,7 @@ async def trim(
 
 
 def _records(where: str, scope: str | None) -> Iterator[Record]:
-    from twinbus.pair.ledger_keeping import records  # The SDK takes half a second, and few commands need it.
+    from twinbus.pair.ledger.ledger import records  # The SDK takes half a second, and few commands need it.
 
     return records(where, None if scope is None else scope.lower())
 
@@ -121,7 +121,7 @@ def _readable(where: str) -> Iterator[None]:
     require_for(where)
     from twinbus.model.errors import BusError
     from twinbus.pair.errors import LedgerError
-    from twinbus.pair.ledger_keeping import is_postgres
+    from twinbus.pair.ledger.ledger import is_postgres
 
     if not is_postgres(where) and not Path(where).is_file():
         raise PromptError(f"There is no ledger {where}.")

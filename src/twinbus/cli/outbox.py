@@ -22,9 +22,9 @@ from twinbus.cli.showing import body_text, clean, counted, document, iso, moment
 from twinbus.client.messages import read
 
 if TYPE_CHECKING:
-    from twinbus.pair.dispatch import Dispatcher
-    from twinbus.pair.outbox import Outbox
-    from twinbus.pair.outbox_rows import Entry
+    from twinbus.pair.outbox.dispatcher import Dispatcher
+    from twinbus.pair.outbox.outbox import Outbox
+    from twinbus.pair.outbox.rows import Entry
 
 WATCH_S = 0.5
 
@@ -180,7 +180,7 @@ def _opened(where: str) -> Iterator[Outbox]:
     """The outbox, if there is one: a wrong name shall not make a new one."""
     require_for(where)
     from twinbus.pair.errors import OutboxError  # The SDK takes half a second, and few commands need it.
-    from twinbus.pair.outbox import POSTGRESQL, Outbox
+    from twinbus.pair.outbox.outbox import POSTGRESQL, Outbox
 
     if not where.startswith(POSTGRESQL) and not Path(where).exists():
         raise PromptError(f"There is no outbox '{where}'.")
@@ -196,25 +196,24 @@ async def _dispatcher(
 ) -> Dispatcher:
     """The dispatcher of the outbox by the way that the options say."""
     box = stack.enter_context(_opened(where))
-    from twinbus.pair.dispatch import Dispatcher
-    from twinbus.pair.dispatch_routes import alone
-    from twinbus.pair.half import Half
+    from twinbus.pair.namespace.own_client import OwnClientNamespace
+    from twinbus.pair.outbox.dispatcher import Dispatcher, alone
 
     if pair is not None:
         from twinbus.pair.aio import PairedServiceBusClient
         from twinbus.pair.errors import PairingError
-        from twinbus.pair.outbox_pair import through
+        from twinbus.pair.outbox.behind_pair import through
 
         client = PairedServiceBusClient.from_description(described(pair, None, None))
         try:
             await stack.enter_async_context(client)
         except PairingError as problem:
             raise PromptError(clean(str(problem))) from None
-        return through(client._core.pairing, box)
+        return through(client._core.carrier, box)
     place = namespace(connection_string, ca)
-    half = Half("namespace", place.target, tls=place.tls)
-    stack.push_async_callback(half.close)
-    return Dispatcher(box, alone(half))
+    remote = OwnClientNamespace("namespace", place.target, tls=place.tls)
+    stack.push_async_callback(remote.close)
+    return Dispatcher(box, alone(remote))
 
 
 async def _watch(dispatcher: Dispatcher, until: asyncio.Task[object], output: Output) -> None:

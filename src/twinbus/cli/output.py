@@ -6,10 +6,11 @@ Into a pipe everything is plain and nothing is cut; what a value looks like is d
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TextIO
 
 import typer
 from rich.cells import cell_len, set_cell_size
@@ -17,6 +18,11 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 _GAP = "  "
+
+
+def discard(stream: TextIO) -> None:
+    """For a stream that nobody reads on, as behind `head`: what is still buffered must not fail at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 class Output:
@@ -40,8 +46,11 @@ class Output:
         sys.stdout.buffer.write(content + b"\n")
 
     def remark(self, text: str) -> None:
-        """Something beside the result."""
-        typer.echo(text, err=True)
+        """Something beside the result. That nobody reads it any more is no reason to stop."""
+        try:
+            typer.echo(text, err=True)
+        except BrokenPipeError:
+            discard(sys.stderr)
 
     def flush(self) -> None:
         """Makes sure that whoever reads has it: what was not shown must not be settled."""

@@ -19,8 +19,8 @@ from twinbus.model.extras import require
 
 if TYPE_CHECKING:
     from twinbus.pair.description import DescriptionError, PairDescription
-    from twinbus.pair.replication import Names
-    from twinbus.pair.tags import Tag
+    from twinbus.pair.ledger.tags import Tag
+    from twinbus.pair.replication.policy import Names
 
 PairOption = Annotated[
     Path | None,
@@ -52,7 +52,7 @@ def described(pair: Path | None, primary: str | None, secondary: str | None) -> 
     environment = {**os.environ, **{name: text for name, text in given.items() if text}}
     try:
         description = PairDescription.read(pair, environment)
-        description.halves()
+        description.namespaces()
     except DescriptionError as problem:
         raise PromptError(_with_lines(pair, problem)) from None
     except ValueError as problem:
@@ -68,7 +68,7 @@ def require_for(where: str) -> None:
 
 def parsed_tag(text: str | None, pair: PairDescription | None = None) -> Tag:
     """What copies share: as the option says, else as the pair does, else the MessageId."""
-    from twinbus.pair.tags import Tag
+    from twinbus.pair.ledger.tags import Tag
 
     if text is None:
         return Tag() if pair is None else pair.tag
@@ -83,15 +83,15 @@ async def both(pair: Path) -> tuple[list[Namespace], Names]:
 
     They are asked where they are administered.
     """
-    from twinbus.pair.replication import Names
+    from twinbus.pair.replication.policy import Names
 
     description = described(pair, None, None)
     found = []
-    for half, told in zip(description.halves(), (description.primary, description.secondary), strict=True):
+    for namespace, told in zip(description.namespaces(), (description.primary, description.secondary), strict=True):
         try:
-            found.append(Namespace(half.target, await half.http_address(), trusting(told.ca)))
+            found.append(Namespace(namespace.target, await namespace.http_address(), trusting(told.ca)))
         finally:
-            await half.close()
+            await namespace.close()
     return found, Names(description.entities)
 
 

@@ -24,7 +24,7 @@ from twinbus.cli.evidence import (
     ResidentsOption,
     SendLogsOption,
     evidence_of,
-    halves,
+    namespaces,
     readable,
 )
 from twinbus.cli.output import Output, Table, progress_bar
@@ -189,8 +189,8 @@ async def _gathered(
 ) -> Evidence:
     from twinbus.pipeline.proof.gathering import gather
 
-    async with halves(pair, primary, secondary) as namespaces:
-        found, remarks = await gather(namespaces, evidence, directory, tell)
+    async with namespaces(pair, primary, secondary) as asked:
+        found, remarks = await gather(asked, evidence, directory, tell)
     for remark in remarks:
         output.remark(clean(remark))
     return found

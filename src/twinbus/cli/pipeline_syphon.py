@@ -115,9 +115,9 @@ async def _move(run: SparkSyphon, output: Output, patience_s: float | None) -> N
     if not await _paired(run, output, patience_s):
         return
     assert run.paired is not None
-    for queue, stuck in run.paired.surplus.items():
-        if stuck:
-            output.remark(f"'{clean(queue)}' is beyond the count of backlog queues: {counted(stuck)} stuck in it.")
+    for queue, count in run.paired.extra.items():
+        if count:
+            output.remark(f"'{clean(queue)}' is beyond the count, and is emptied, too: {counted(count)}.")
     moving = asyncio.create_task(run.watch() if patience_s is None else run.drain(patience_s))
     try:
         await show(run.progress, moving, output)

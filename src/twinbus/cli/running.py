@@ -16,6 +16,7 @@ from typing import Any, NoReturn, ParamSpec, TypeVar
 import typer
 
 from twinbus.cli import interruption
+from twinbus.cli.output import discard
 from twinbus.cli.showing import clean
 from twinbus.client import ClientError
 from twinbus.client.wording import explain
@@ -118,8 +119,7 @@ def _tell(problem: Exception) -> NoReturn:
     if isinstance(problem, ClientError):
         fail(words(problem))
     if isinstance(problem, BrokenPipeError):
-        # Nobody reads on, as behind `head`; what is still buffered must not fail at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        discard(sys.stdout)
         raise typer.Exit(PIPE_CLOSED) from None
     if os.environ.get(DEBUG):
         raise problem

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from twinbus.cli import interruption, log_lines
-from twinbus.cli.everywhere import program
 
 if TYPE_CHECKING:
     from twinbus.broker.process import Broker
@@ -32,6 +31,9 @@ _PURPOSES = {
 
 _Journal = Annotated[
     str | None, typer.Option(help="Export the journal to Parquet files in this directory; `default`: DATA/journal.")
+]
+_NamespaceId = Annotated[
+    str | None, typer.Option(help="The id that the namespace must have; anything else is not served.")
 ]
 _ConsolePair = Annotated[Path | None, typer.Option(help="The pair that the console shows, by its TOML description.")]
 _StopWithStdin = Annotated[
@@ -72,6 +74,7 @@ def serve(
         list[str] | None, typer.Option(help="A queue to create if it is missing; may be repeated.")
     ] = None,
     datacenter: Annotated[str | None, typer.Option(help="Name of the datacenter that this is in.")] = None,
+    namespace_id: _NamespaceId = None,
     journal: _Journal = None,
     journal_seconds: _JournalSeconds = None,
     test_clock: Annotated[bool, typer.Option(help="Let tests move the clock of each namespace.")] = False,
@@ -95,6 +98,7 @@ def serve(
     }  # fmt: skip
     for_each: dict[str, Any] = {
         "data": data, "key": key, "stores": stores, "store": store or [], "datacenter": datacenter,
+        "namespace_id": namespace_id,
         "queues": queue or [], "journal": journal, "journal_seconds": journal_seconds,
     }  # fmt: skip
     os.umask(0o077)  # Keys and messages are for the owner of the process alone.
@@ -217,8 +221,3 @@ def _say_how_to_trust(broker: Broker) -> None:
             f"`twinbus certs {certificate.parent} --host NAME --force` makes one for NAME.",
             err=True,
         )
-
-
-# The command without the others: they import what a broker does not need.
-alone = program()
-alone.command("serve")(serve)

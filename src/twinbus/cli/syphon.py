@@ -26,7 +26,8 @@ from twinbus.cli.showing import clean, counted
 
 if TYPE_CHECKING:
     from twinbus.pair.errors import PairingError
-    from twinbus.pair.standalone import Progress, StandaloneSyphon
+    from twinbus.pair.syphon.home import Progress
+    from twinbus.pair.syphon.standalone import StandaloneSyphon
 
 LOOK_S = 0.5
 RETRY_S = 1.0
@@ -47,7 +48,7 @@ async def syphon(
     """Bring diverted messages home from the backlog queues until the process is told to end."""
     with interruption.at_once():  # The SDK takes half a second, and few commands need it.
         from twinbus.pair.errors import PairingError
-        from twinbus.pair.standalone import StandaloneSyphon
+        from twinbus.pair.syphon.standalone import StandaloneSyphon
 
     output, description = Output(json), described(pair, primary, secondary)
     if not once:
@@ -65,9 +66,27 @@ async def syphon(
         draining = asyncio.create_task(run.drain())
         await _watch(run, draining, output)
         done = await draining
+        remaining = await run.remaining()
+    _judge(output, done, remaining)
+
+
+def _judge(output: Output, done: Progress, remaining: dict[str, int] | None) -> None:
+    """A single run has done its work if nothing is left, and nothing died."""
+    for (queue, said), count in done.dead_letters.items():
+        output.remark(f"{counted(count)} dead in '{clean(queue)}': {clean(said)}")
+    problems = []
+    if done.dead:
+        problems.append(f"{counted(done.dead)} went to the dead letters of the backlog queues: see `twinbus dlq list`.")
+    left = done.left if remaining is None else sum(remaining.values())
     if done.problem is not None:
-        left = f"{counted(done.left)} could not be moved" if done.left else "The backlog could not be read"
-        raise PromptError(f"{left}: {clean(done.problem)}")
+        what = f"{counted(left)} could not be moved" if left else "The backlog could not be read"
+        problems.append(f"{what}: {clean(done.problem)}")
+    elif left:
+        where = ", ".join(f"'{clean(queue)}' {count:,}" for queue, count in (remaining or {}).items())
+        why = "they came meanwhile, are scheduled or deferred, or another syphon has them"
+        problems.append(f"{counted(left)} left in the backlog ({where}): {why}.")
+    if problems:
+        raise PromptError(" ".join(problems))
 
 
 def _answer_prometheus(run: StandaloneSyphon, port: int | None) -> None:
@@ -129,42 +148,48 @@ async def _watch(run: StandaloneSyphon, until: asyncio.Task[object], output: Out
     console = Console(stderr=True)
     if console.is_terminal and not output.as_json:
         with Live(console=console, transient=True, auto_refresh=False) as live:
-            await _each_look(run, until, lambda found: live.update(_table(found), refresh=True))
-        _line(output, run.progress())
+            await _each_look(run, until, lambda found, waits: live.update(_table(found, waits), refresh=True))
+        _line(output, run.progress, run.waits_for)
     else:
-        await _each_look(run, until, lambda found: _line(output, found))
+        await _each_look(run, until, lambda found, waits: _line(output, found, waits))
 
 
-async def _each_look(run: StandaloneSyphon, until: asyncio.Task[object], show: Callable[[Progress], None]) -> None:
+async def _each_look(
+    run: StandaloneSyphon, until: asyncio.Task[object], show: Callable[[Progress, str | None], None]
+) -> None:
     """Shows what has changed now and then, and how it was in the end."""
     shown = None
     while True:
         with suppress(TimeoutError):
             async with asyncio.timeout(LOOK_S):
                 await asyncio.shield(until)
-        found = run.progress()
-        now = (dict(found.moved), found.dead, found.problem)
-        if now != shown and (shown is not None or now != ({}, 0, None) or until.done()):
-            show(found)
+        found, waits = run.progress, run.waits_for
+        now = (dict(found.moved), found.dead, found.problem, waits)
+        if now != shown and (shown is not None or now != ({}, 0, None, None) or until.done()):
+            show(found, waits)
             shown = now
         if until.done():
             return
 
 
-def _line(output: Output, found: Progress) -> None:
+def _line(output: Output, found: Progress, waits_for: str | None) -> None:
     if output.as_json:
-        output.record(
-            {"moved": dict(found.moved), "dead": found.dead, "left": found.left, "problem": found.problem},
-        )
+        told = {"moved": dict(found.moved), "dead": found.dead, "left": found.left, "problem": found.problem}
+        output.record({**told, "waits_for": waits_for})
     else:
         each = ", ".join(f"{clean(path)} {count:,}" for path, count in sorted(found.moved.items()))
-        problem = f"; {clean(found.problem)}" if found.problem else ""
+        problem = f"; {_problem(found, waits_for)}" if found.problem or waits_for else ""
         output.line(f"moved {found.moved.total():,}{f' ({each})' if each else ''}, dead {found.dead:,}{problem}")
     output.flush()
 
 
-def _table(found: Progress) -> RichTable:
-    table = RichTable("destination", "moved", caption=Text(clean(found.problem or "")))
+def _problem(found: Progress, waits_for: str | None) -> str:
+    waits = f"waits for the {waits_for}, looking for it all the time" if waits_for else ""
+    return ": ".join(filter(None, (waits, clean(found.problem or ""))))
+
+
+def _table(found: Progress, waits_for: str | None) -> RichTable:
+    table = RichTable("destination", "moved", caption=Text(_problem(found, waits_for)))
     table.columns[1].justify = "right"
     for path, count in sorted(found.moved.items()):
         table.add_row(Text(clean(path)), f"{count:,}")  # A path may look like markup.

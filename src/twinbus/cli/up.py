@@ -17,13 +17,14 @@ import typer
 from twinbus.cli import interruption
 from twinbus.cli.connection import JsonOption
 from twinbus.cli.output import Output, Table
-from twinbus.cli.pair import show_pair
+from twinbus.cli.pair import STRANDED, document, look_at, show
 from twinbus.cli.running import PromptError, command
 from twinbus.cli.showing import clean
 from twinbus.model.extras import missing, require
 
 if TYPE_CHECKING:
     from twinbus.local import LocalPair, StartError
+    from twinbus.pair.survey import PairFound
 
 FOLLOW_S = 0.2
 LINES = 40
@@ -196,10 +197,18 @@ async def show_local(output: Output) -> bool:
         return False
     if output.as_json:
         pids = {part: running[part].pid if part in running else None for part in PARTS}
-        output.record({"pair": str(pair.description), "processes": pids})
-        return True
+        found = await look_at(pair.description)
+        output.record({"pair": str(pair.description), "processes": pids, "status": document(found)})
+        return _not_stranded(found)
     rows = [(part, str(running[part].pid) if part in running else "-", str(pair.log(part))) for part in PARTS]
     Table(output, ("process", "pid", "log")).rows(rows)
     output.line()
-    await show_pair(output, pair.description)
+    found = await look_at(pair.description)
+    show(output, found)
+    return _not_stranded(found)
+
+
+def _not_stranded(found: PairFound) -> bool:
+    if found.stranded:
+        raise typer.Exit(STRANDED)
     return True

@@ -58,6 +58,7 @@ async def status(
     output.facts(
         {
             "Namespace": clean(found["namespace"]),
+            "Id": clean(found.get("id") or "-"),
             "Datacenter": clean(found.get("datacenter") or "-"),
             "Version": clean(found["version"]),
             "Started": found["started_at"],

@@ -12,10 +12,10 @@ import typer.main
 
 from twinbus import __version__
 from twinbus.cli import app
-from twinbus.cli.serve import alone
+from twinbus.cli.commands import MODULES, program_for
 
 PROGRAM = typer.main.get_command(app)
-SERVE_ALONE = typer.main.get_command(alone)
+ALONE = {name: typer.main.get_command(program_for([name, "--any"])) for name in (*MODULES, "version")}
 
 
 def all_paths(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
@@ -25,7 +25,7 @@ def all_paths(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...
 
 
 PATHS = list(all_paths(PROGRAM))
-EACH = [(PROGRAM, path) for path in PATHS] + [(SERVE_ALONE, path) for path in all_paths(SERVE_ALONE)]
+EACH = [(PROGRAM, path) for path in PATHS] + [(ALONE["serve"], path) for path in all_paths(ALONE["serve"])]
 
 
 def said(program: Any, words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> str:
@@ -57,6 +57,26 @@ def test_help_is_the_same_by_either_name(path: tuple[str, ...], capsys: pytest.C
 
 def test_all_commands_are_among_them() -> None:
     assert {("serve",), ("keys",), ("keys", "list"), ("pipeline", "reconcile")} <= set(PATHS)
+
+
+def test_each_command_is_there_alone_with_all_that_is_below_it() -> None:
+    assert set(ALONE) == set(PROGRAM.commands)  # type: ignore[attr-defined]
+    for name, program in ALONE.items():
+        assert set(all_paths(program)) == {(), *(path for path in PATHS if path[:1] == (name,))}
+
+
+@pytest.mark.parametrize("words", [[], ["--help"], ["-h"], ["no-such-command"], ["--install-completion"]])
+def test_who_names_no_command_gets_all_of_them(words: list[str]) -> None:
+    assert set(all_paths(typer.main.get_command(program_for(words)))) == set(PATHS)
+
+
+def test_who_names_a_command_imports_no_other() -> None:
+    asked = (
+        "import sys; from twinbus.cli.commands import program_for; program_for(['certs']);"
+        " print(sorted({'twinbus.cli.certs', 'twinbus.cli.serve', 'twinbus.cli.send'} & set(sys.modules)))"
+    )
+    told = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
+    assert told.stdout.strip() == "['twinbus.cli.certs']"
 
 
 @pytest.mark.parametrize("words", [("--version",), ("serve", "--version")])

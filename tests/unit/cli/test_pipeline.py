@@ -13,7 +13,10 @@ from twinbus.model.extras import MissingExtraError
 
 
 def test_no_command_pays_for_spark_before_it_runs() -> None:
-    asked = "import sys, twinbus.cli.commands; print(sorted({'pyspark', 'pyarrow', 'py4j'} & set(sys.modules)))"
+    asked = (
+        "import sys; from twinbus.cli.commands import app;"
+        " print(sorted({'pyspark', 'pyarrow', 'py4j'} & set(sys.modules)))"
+    )
     told = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
     assert told.stdout.strip() == "[]"
 
