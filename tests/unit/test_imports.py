@@ -90,7 +90,12 @@ def imported_modules(node: ast.AST, package: list[str]) -> Iterator[str]:
         yield from (".".join([*origin, alias.name]) for alias in node.names)
 
 
-def imports(present: set[str]) -> Iterator[Import]:
+@cache
+def imports() -> list[Import]:
+    return list(found_imports(present_packages()))
+
+
+def found_imports(present: set[str]) -> Iterator[Import]:
     """Every import of one of our packages, or of a foreign one that the table speaks of."""
     foreign = {module: name for name, module in FOREIGN.items()}
     for path in sorted(SOURCE.rglob("*.py")):
@@ -119,7 +124,7 @@ def test_every_import_is_in_the_table() -> None:
     present = present_packages()
     offences = [
         f"src/twinbus/{found.file}:{found.line}: {owner(found.file)} may not import {found.package}"
-        for found in imports(present)
+        for found in imports()
         if found.package not in allowed.get(owner(found.file), present)
         and (found.file, found.package) not in EXCEPTIONS
     ]
@@ -131,7 +136,7 @@ def test_every_package_has_a_row() -> None:
 
 
 def test_every_exception_is_still_needed() -> None:
-    found = {(found.file, found.package) for found in imports(present_packages())}
+    found = {(found.file, found.package) for found in imports()}
     assert EXCEPTIONS.keys() - found == set()
 
 

@@ -237,3 +237,20 @@ def test_make_says_what_a_drill_needs_and_asks_for_nothing_else() -> None:
     words = ["make", "--dry-run", "--always-make", "drill"]
     planned = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     assert re.findall(r"requirements/install\.py (\w+)", planned) == ["drill"]
+
+
+class TestClients:
+    """The releases of azure-servicebus that are tried: one list, for pins, tests and readers."""
+
+    LIST = tomllib.loads((PINS / "clients.toml").read_text())
+
+    def test_the_newest_is_the_one_that_the_pins_name(self) -> None:
+        assert pins("dev")["azure-servicebus"] == {self.LIST["newest"]}
+
+    def test_the_oldest_is_the_least_that_an_application_may_have(self) -> None:
+        (asked,) = EXTRAS["pair"]
+        assert asked == f"azure-servicebus>={min(self.LIST['older']).removesuffix('.0')},<8"
+
+    def test_the_page_names_them(self) -> None:
+        *older, newest = sorted([*self.LIST["older"], self.LIST["newest"]])
+        assert f"Tried are {', '.join(older)} and {newest}." in (ROOT / "docs" / "pairing.md").read_text()

@@ -9,8 +9,8 @@ import pytest
 
 from twinbus.model import limits
 from twinbus.model.entity import check_queue
-from twinbus.pair import backlog
-from twinbus.pair.backlog import Rotation
+from twinbus.pair.backlog import queues as backlog
+from twinbus.pair.backlog.rotation import Rotation
 
 
 def test_paths_and_numbers() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from twinbus.pair.description import DescriptionError, PairDescription
-from twinbus.pair.tags import Tag
+from twinbus.pair.ledger.tags import Tag
 
 FIRST = "Endpoint=sb://contoso.example/;SharedAccessKeyName=root;SharedAccessKey=secret-one"
 SECOND = "Endpoint=sb://fabrikam.example/;SharedAccessKeyName=root;SharedAccessKey=secret-two"
@@ -34,7 +34,7 @@ def test_a_file_says_everything(tmp_path: Path) -> None:
         f'[primary]\nconnection_string = "{FIRST}"\nname = "contoso"\nhttp = "http://contoso.example:5300/"\n'
         'datacenter = "north"\n[secondary]\nconnection_string_file = "key"\n'
         '[options]\nfailover_interval = "PT1M30S"\nping_primary_interval = 5\nenable_syphon = true\n'
-        'failure_preset = "docs"\n',
+        'preset = "documents"\n',
     )
     pair = PairDescription.read(file, {})
 
@@ -46,7 +46,7 @@ def test_a_file_says_everything(tmp_path: Path) -> None:
     assert pair.secondary.connection_string == SECOND
     options = pair.options
     assert (options.failover_interval, options.ping_primary_interval, options.enable_syphon) == (90.0, 5, True)
-    assert options.failure_preset == "docs"
+    assert options.preset == "documents"
 
 
 def test_what_copies_share_is_told_above_the_tables(tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def test_the_environment_goes_before_the_file(tmp_path: Path) -> None:
         ("[options]\nfailover_interval = true", BOTH, "failover_interval must be seconds or a duration"),
         ("[options]\nbacklog_queue_count = 2.5", BOTH, "backlog_queue_count must be a whole number, not 2.5"),
         ("[options]\nenable_syphon = 'perhaps'", BOTH, "enable_syphon must be true or false"),
-        ("[options]\nfailure_preset = 'mine'", BOTH, "failure_preset must be one of"),
+        ("[options]\npreset = 'mine'", BOTH, "preset must be one of"),
         ("", BOTH | {"TWINBUS_PAIR_FAILOVER": "3"}, "TWINBUS_PAIR_FAILOVER is no option"),
         (
             "",
@@ -138,7 +138,7 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
 
 def test_a_namespace_is_not_paired_with_itself() -> None:
     with pytest.raises(ValueError, match="same namespace"):
-        PairDescription.read(None, {"TWINBUS_PRIMARY": FIRST, "TWINBUS_SECONDARY": FIRST}).halves()
+        PairDescription.read(None, {"TWINBUS_PRIMARY": FIRST, "TWINBUS_SECONDARY": FIRST}).namespaces()
 
 
 def test_secrets_stay_out_of_the_words_for_it() -> None:

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import pytest
 from azure.servicebus import exceptions as sdk_errors
+from azure.servicebus._pyamqp.error import AMQPException
 
 from twinbus.client.errors import ClientError
-from twinbus.pair import sdk
-from twinbus.pair.failures import PRESETS, Failure, kind_of
 from twinbus.pair.options import SendAvailabilityOptions
+from twinbus.pair.route.failures import Failure, kind_of
+from twinbus.pair.route.presets import PRESETS
+from twinbus.pair.sdk import messages as sdk
+
+
+def refused(condition: str) -> sdk_errors.ServiceBusError:
+    """As the SDK raises what a broker says of a message: the general error, with the AMQP one inside."""
+    problem = AMQPException(condition.encode())
+    return sdk_errors.ServiceBusError("refused", error=problem, condition=condition.encode(), retryable=True)
+
 
 ERRORS = [
     (sdk_errors.OperationTimeoutError(), Failure.TIMEOUT),
@@ -20,19 +29,25 @@ ERRORS = [
     (sdk_errors.ServiceBusQuotaExceededError(), Failure.FULL),
     (sdk_errors.MessagingEntityNotFoundError(), Failure.PERMANENT),
     (sdk_errors.MessagingEntityDisabledError(), Failure.PERMANENT),
-    (sdk_errors.MessageSizeExceededError(), Failure.PERMANENT),
+    (sdk_errors.MessageSizeExceededError(), Failure.MISTAKE),
+    (sdk_errors.MessageNotFoundError(), Failure.MISTAKE),
+    (refused("amqp:not-allowed"), Failure.MISTAKE),
+    (refused("amqp:decode-error"), Failure.MISTAKE),
+    (refused("com.microsoft:argument-error"), Failure.MISTAKE),
+    (refused("amqp:internal-error"), Failure.TRANSIENT),
+    (refused("amqp:client-error"), Failure.TRANSIENT),
     (sdk_errors.ServiceBusError("internal", retryable=True), Failure.TRANSIENT),
     (sdk_errors.ServiceBusError("something else"), Failure.PERMANENT),
     (sdk_errors.ServiceBusError("no route", error=OSError("no route to host")), Failure.TRANSIENT),
-    (sdk_errors.ServiceBusError("handler failed", error=TypeError("your fault")), None),
+    (sdk_errors.ServiceBusError("handler failed", error=TypeError("your fault")), Failure.MISTAKE),
     (ConnectionRefusedError(), Failure.TRANSIENT),
     (TimeoutError(), Failure.TIMEOUT),
-    (ValueError("a bad argument"), None),
+    (ValueError("a bad argument"), Failure.MISTAKE),
 ]
 
 
 @pytest.mark.parametrize(("error", "expected"), ERRORS, ids=lambda value: type(value).__name__)
-def test_the_sdks_errors(error: Exception, expected: Failure | None) -> None:
+def test_the_sdks_errors(error: Exception, expected: Failure) -> None:
     assert sdk.failure_of(error) is expected
 
 
@@ -46,7 +61,9 @@ def test_the_sdks_errors(error: Exception, expected: Failure | None) -> None:
         ("amqp:resource-limit-exceeded", Failure.FULL, sdk_errors.ServiceBusQuotaExceededError),
         ("amqp:not-found", Failure.PERMANENT, sdk_errors.MessagingEntityNotFoundError),
         ("com.microsoft:entity-disabled", Failure.PERMANENT, sdk_errors.MessagingEntityDisabledError),
-        ("amqp:link:message-size-exceeded", Failure.PERMANENT, sdk_errors.MessageSizeExceededError),
+        ("amqp:link:message-size-exceeded", Failure.MISTAKE, sdk_errors.MessageSizeExceededError),
+        ("amqp:not-allowed", Failure.MISTAKE, sdk_errors.ServiceBusError),
+        ("amqp:decode-error", Failure.MISTAKE, sdk_errors.ServiceBusError),
     ],
 )
 def test_our_own_clients_errors(condition: str, expected: Failure, as_sdk: type[Exception]) -> None:
@@ -59,14 +76,24 @@ def test_our_own_clients_errors(condition: str, expected: Failure, as_sdk: type[
 @pytest.mark.parametrize(
     ("preset", "counting"),
     [
-        ("recommended", {Failure.TIMEOUT, Failure.TRANSIENT}),
-        ("docs", {Failure.TIMEOUT, Failure.PERMANENT, Failure.FULL}),
+        ("default", {Failure.TIMEOUT, Failure.TRANSIENT}),
+        ("documents", {Failure.TIMEOUT, Failure.PERMANENT, Failure.FULL}),
         ("client-2013", {Failure.TIMEOUT, Failure.TRANSIENT, Failure.BUSY}),
     ],
 )
 def test_presets(preset: str, counting: set[Failure]) -> None:
-    assert PRESETS[preset] == counting
-    assert Failure.UNAUTHORIZED not in PRESETS[preset]
+    assert PRESETS[preset].counting == counting
+    assert not PRESETS[preset].counting & {Failure.UNAUTHORIZED, Failure.MISTAKE}
+
+
+def test_the_documents_minute_belongs_to_their_preset_and_what_is_given_goes_before_it() -> None:
+    options = SendAvailabilityOptions(preset="documents")
+    assert (options.failover_interval, options.ping_primary_interval) == (60.0, 60.0)
+    assert SendAvailabilityOptions(preset="documents", failover_interval=5).failover_interval == 5
+    default = SendAvailabilityOptions()
+    assert default.failover_interval == 0
+    assert default.seconds("primary_timeout") < 4  # What is left of five seconds is for opening the way to a backlog.
+    assert SendAvailabilityOptions(attempt_timeout=2, attempts=3).primary_timeout == 6
 
 
 @pytest.mark.parametrize(
@@ -77,7 +104,7 @@ def test_presets(preset: str, counting: set[Failure]) -> None:
         {"failover_interval": 3601},
         {"ping_primary_interval": 0.5},
         {"ping_primary_interval": 1801},
-        {"failure_preset": "whatever"},
+        {"preset": "whatever"},
         {"attempts": 0},
         {"poll": "soon"},
     ],

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twinbus.pair.health import TABLE, Event, Health, Policy, Route, State, on
+from twinbus.pair.route.health import TABLE, Event, Health, Policy, Route, State, on
 
 POLICY = Policy(failover_interval=60, ping_interval=10)
 SUSPECT = on(Health(), Event.FAILED, 100, POLICY, "down")

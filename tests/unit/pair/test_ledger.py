@@ -10,26 +10,26 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from twinbus.pair.ledger import (
+from twinbus.pair.ledger.decisions import (
     DECISIONS,
     MARKS,
     Copy,
+    CopyRelation,
     Decision,
     Entry,
-    Standing,
     State,
     claim,
     extend,
     mark,
-    standing,
+    relation,
 )
 
 FIRST, SECOND = Copy("contoso", 1), Copy("fabrikam", 7)
 LEASE = 1000
 
 
-def test_every_state_and_standing_has_a_decision() -> None:
-    assert set(DECISIONS) == set(product(State, Standing))
+def test_every_state_and_relation_has_a_decision() -> None:
+    assert set(DECISIONS) == set(product(State, CopyRelation))
 
 
 def test_a_copy_that_nobody_knows_is_claimed_and_handed_out() -> None:
@@ -93,11 +93,11 @@ def test_what_cannot_be_settled_is_marked_as_it_is_handed_out() -> None:
 
 def test_how_copies_stand_to_each_other() -> None:
     entry = Entry(State.CLAIMED, FIRST, LEASE)
-    assert [standing(entry, copy, at) for copy, at in ((FIRST, 0), (FIRST, LEASE), (SECOND, 0), (SECOND, LEASE))] == [
-        Standing.SAME,
-        Standing.SAME,
-        Standing.OTHER,
-        Standing.LATE,
+    assert [relation(entry, copy, at) for copy, at in ((FIRST, 0), (FIRST, LEASE), (SECOND, 0), (SECOND, LEASE))] == [
+        CopyRelation.SAME,
+        CopyRelation.SAME,
+        CopyRelation.OTHER,
+        CopyRelation.LATE,
     ]
 
 

@@ -9,14 +9,12 @@ from typing import Any
 from prometheus_client import CollectorRegistry, generate_latest
 
 from twinbus.pair.metrics import SyphonMetrics
+from twinbus.pair.syphon.home import Progress
 
 
 def test_a_syphon_tells_what_it_has_moved_once_the_pair_is_made() -> None:
-    pumps = [
-        SimpleNamespace(moved=Counter(orders=3, carts=1), dead=1, doubled=0),
-        SimpleNamespace(moved=Counter(orders=2), dead=0, doubled=2),
-    ]
-    syphon: Any = SimpleNamespace(paired=None, pumps=pumps)
+    progress = Progress(moved=Counter(orders=5, carts=1), dead=1, doubled=2)
+    syphon: Any = SimpleNamespace(paired=None, progress=progress)
     registry = CollectorRegistry()
     registry.register(SyphonMetrics(syphon))
     assert generate_latest(registry) == b""

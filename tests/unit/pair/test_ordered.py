@@ -9,17 +9,24 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from twinbus.pair.health import Route
-from twinbus.pair.ordered import PLACES, STEPS, Place, Sign, Step, index_of, path, session_of
+from twinbus.pair.order.table import PLACES, Place, Sign, index_of, path, session_of
+from twinbus.pair.route.health import Route
+from twinbus.pair.route.router import Answer, Situation, Step, next_step
 
 
-def test_every_place_has_a_step_for_every_route_and_a_place_after_every_sign() -> None:
-    assert set(STEPS) == set(product(Place, Route))
+def first_step(place: Place, route: Route) -> Step:
+    """Where a send of an ordered session begins."""
+    return next_step(Step.BEGIN, Answer.READY, Situation(route, must_look=place is not Place.HOME))
+
+
+def test_every_place_has_a_place_after_every_sign() -> None:
     assert set(PLACES) == set(product(Place, Sign))
 
 
 def test_only_a_session_that_is_known_to_be_home_is_sent_straight_to_the_primary() -> None:
-    assert [place for place in Place if STEPS[place, Route.PRIMARY] is Step.PRIMARY] == [Place.HOME]
+    assert [place for place in Place if first_step(place, Route.PRIMARY) is Step.PRIMARY] == [Place.HOME]
+    assert {first_step(place, Route.BACKLOG) for place in Place} == {Step.BACKLOG}
+    assert {first_step(place, Route.NOWHERE) for place in Place} == {Step.GIVE_UP}
     assert [sign for sign in Sign if PLACES[Place.BEHIND, sign] is Place.HOME] == [Sign.NONE_THERE]
 
 
@@ -48,11 +55,11 @@ class World:
 
     def send(self) -> None:
         """One attempt at the next message; the writer goes on to the one after it when it is acknowledged."""
-        step = STEPS[self.place, self.route]
-        if step is Step.ASK:
+        step = first_step(self.place, self.route)
+        if step is Step.LOOK:
             self.place = PLACES[self.place, Sign.SOME_THERE if self.backlog else Sign.NONE_THERE]
-            step = STEPS[self.place, self.route]
-            step = Step.BACKLOG if step is Step.ASK else step
+            answer = Answer.SOME_THERE if self.backlog else Answer.NONE_THERE
+            step = next_step(step, answer, Situation(self.route, must_look=self.place is not Place.HOME))
         if step is Step.PRIMARY:
             if self.primary_up:
                 self.home.append(self.next)

@@ -6,9 +6,10 @@ import re
 from dataclasses import fields
 from pathlib import Path
 
-from twinbus.pair import errors, failures
-from twinbus.pair.health import TABLE, Event, Health, Policy, State, on
+from twinbus.pair import errors
 from twinbus.pair.options import SendAvailabilityOptions
+from twinbus.pair.route import presets
+from twinbus.pair.route.health import TABLE, Event, Health, Policy, State, on
 
 PAGE = (Path(__file__).parents[3] / "docs" / "pairing.md").read_text()
 
@@ -49,7 +50,7 @@ def test_every_option_is_there_with_its_default_and_bounds() -> None:
 
 
 def test_every_preset_is_there_and_every_error_that_is_named_exists() -> None:
-    assert set(re.findall(r"^\| `([a-z0-9-]+)` \| (?:time-outs|what)", PAGE, re.MULTILINE)) == set(failures.PRESETS)
+    assert set(re.findall(r"^\| `([a-z0-9-]+)` \| (?:time-outs|what)", PAGE, re.MULTILINE)) == set(presets.PRESETS)
     named = re.findall(r"^\| `(\w+Error)` \|", PAGE, re.MULTILINE)
     assert len(named) >= 5
     assert all(issubclass(getattr(errors, name), errors.PairError) for name in named)

@@ -12,9 +12,22 @@ import pytest
 from twinbus.client.atom import AtomError
 from twinbus.client.errors import ClientError
 from twinbus.model.entity import QueueDescription
-from twinbus.pair import backlog, ordered_queues, pairing
+from twinbus.pair.backlog import making as pairing
+from twinbus.pair.backlog import queues as backlog
+from twinbus.pair.backlog.making import pair
 from twinbus.pair.errors import PairingError
-from twinbus.pair.pairing import pair
+from twinbus.pair.namespace.port import Identity
+from twinbus.pair.order import queues as ordered_queues
+
+
+class Primary:
+    """It says who it is."""
+
+    reached_at = "contoso:5671"
+    provisional_name = "contoso-5671"
+
+    async def identity(self, *, anew: bool) -> Identity:
+        return Identity("contoso", "")
 
 
 class Beside:
@@ -32,6 +45,9 @@ class Beside:
             yield self
 
         return block()
+
+    async def receiver(self, path: str) -> Any:
+        raise ClientError("amqp:not-found", f"no '{path}'", transient=False, definite=True)
 
     async def queues(self) -> AsyncIterator[Any]:
         for description in list(self.there.values()):
@@ -60,19 +76,19 @@ def _no_time(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_a_queue_that_another_client_is_making_is_waited_for() -> None:
-    paired = await pair(None, Beside(looks=3), 3, "contoso")  # type: ignore[arg-type]
+    paired = await pair(Primary(), Beside(looks=3), 3, "contoso")  # type: ignore[arg-type]
     assert paired.queues == [backlog.path("contoso", index) for index in range(3)]
     assert (paired.created, paired.missing) == ([], {})
 
 
 async def test_a_queue_that_another_client_gave_up_is_made() -> None:
-    paired = await pair(None, Beside(looks=1, gives_up=True), 1, "contoso")  # type: ignore[arg-type]
+    paired = await pair(Primary(), Beside(looks=1, gives_up=True), 1, "contoso")  # type: ignore[arg-type]
     assert paired.created == paired.queues == [backlog.path("contoso", 0)]
 
 
 async def test_one_that_never_comes_is_missing_and_said_so() -> None:
     with pytest.raises(PairingError, match="could not be found"):
-        await pair(None, Beside(looks=1_000), 1, "contoso")  # type: ignore[arg-type]
+        await pair(Primary(), Beside(looks=1_000), 1, "contoso")  # type: ignore[arg-type]
 
 
 async def test_ordered_queues_are_there_when_they_are_used() -> None:
@@ -91,5 +107,5 @@ async def test_another_refusal_is_not_tried_again() -> None:
 
     secondary.create = create  # type: ignore[method-assign]
     with pytest.raises((PairingError, ClientError), match="no right"):
-        await pair(None, secondary, 2, "contoso")  # type: ignore[arg-type]
+        await pair(Primary(), secondary, 2, "contoso")  # type: ignore[arg-type]
     assert len(refused) == 1

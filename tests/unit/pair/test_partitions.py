@@ -13,7 +13,7 @@ from twinbus.client.atom import AtomError
 from twinbus.client.errors import ClientError
 from twinbus.model.entity import QueueDescription
 from twinbus.model.topic import TopicDescription
-from twinbus.pair.partitions import Partitions
+from twinbus.pair.route.partitions import Partitions
 
 
 class Primary:

@@ -41,15 +41,15 @@ class Namespace:
         return {}
 
 
-def presence(*halves: Any) -> Presence:
-    return Presence("syphon", "contoso", halves, lambda: {"moved": 1}, record="r")  # type: ignore[arg-type]
+def presence(*namespaces: Any) -> Presence:
+    return Presence("syphon", "contoso", namespaces, lambda: {"moved": 1}, record="r")  # type: ignore[arg-type]
 
 
 async def test_a_record_is_put_and_taken_away() -> None:
     namespace = Namespace()
     client = presence(namespace)
 
-    assert await client._tell(namespace)  # type: ignore[arg-type]
+    assert await client._announce(namespace)  # type: ignore[arg-type]
     await client.end()
     assert namespace.asked == [("PUT", "$api/clients/r"), ("DELETE", "$api/clients/r")]
 
@@ -58,7 +58,7 @@ async def test_azure_is_not_asked_at_all() -> None:
     namespace = Namespace(is_twinbus=False)
     client = presence(namespace)
 
-    assert not await client._tell(namespace)  # type: ignore[arg-type]
+    assert not await client._announce(namespace)  # type: ignore[arg-type]
     await client.end()
     assert namespace.asked == []
 
@@ -67,19 +67,19 @@ async def test_azure_is_not_asked_at_all() -> None:
 async def test_who_refuses_is_asked_again_seldom(status: int, soon: bool) -> None:
     namespace = Namespace(AtomError(status, "no"))
 
-    assert await presence(namespace)._tell(namespace) is soon  # type: ignore[arg-type]
+    assert await presence(namespace)._announce(namespace) is soon  # type: ignore[arg-type]
 
 
 async def test_who_cannot_be_reached_is_asked_again_soon() -> None:
     problem = ClientError("twinbus:unreachable", "gone")
     for namespace in (Namespace(problem), Namespace(is_twinbus=problem), Namespace(OSError())):
-        assert await presence(namespace)._tell(namespace)  # type: ignore[arg-type]
+        assert await presence(namespace)._announce(namespace)  # type: ignore[arg-type]
 
 
 async def test_a_farewell_that_fails_is_no_fault() -> None:
     namespace = Namespace(ClientError("twinbus:unreachable", "gone"))
     client = presence(namespace)
-    await client._tell(namespace)  # type: ignore[arg-type]
+    await client._announce(namespace)  # type: ignore[arg-type]
 
     await client.end()
     assert [method for method, _ in namespace.asked] == ["PUT", "DELETE"]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -13,8 +11,10 @@ from twinbus.client import messages
 from twinbus.client.diverting import divert
 from twinbus.client.errors import CONNECTION_LOST, ClientError
 from twinbus.model.message import Outcome
-from twinbus.pair.failures import DISABLED, is_refusal
-from twinbus.pair.pumping import Pump
+from twinbus.pair.namespace import reachability
+from twinbus.pair.namespace.port import Identity
+from twinbus.pair.syphon.home import Home, Progress
+from twinbus.pair.syphon.pump import Pump
 
 GONE = ClientError(CONNECTION_LOST, "nobody is there")
 
@@ -56,45 +56,48 @@ class Primary:
     """It is away for so many looks."""
 
     address = ("primary", 5671)
+    reached_at = "primary:5671"
 
     def __init__(self, looks: int) -> None:
         self.left = looks
         self.looks = 0
         self.sent: list[bytes] = []
 
-    async def sender(self, path: str) -> Primary:
+    async def send(self, path: str, payloads: list[bytes]) -> None:
         if self.left:
             raise GONE
-        return self
-
-    async def send(self, payloads: list[bytes]) -> None:
         self.sent += payloads
 
-    @asynccontextmanager
-    async def fresh(self) -> AsyncIterator[None]:
+    async def identity(self, *, anew: bool) -> Identity:
         self.looks += 1
         if self.left:
             self.left -= 1
             raise GONE
-        yield
+        return Identity("contoso", "its id")
+
+    async def ask(self) -> None:
+        await self.identity(anew=True)
+
+
+@pytest.fixture(autouse=True)
+def quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reachability, "LOOK_S", 0.001)
 
 
 async def test_while_the_primary_is_away_nothing_is_received_in_vain() -> None:
     primary, secondary = Primary(looks=6), Secondary()
-    pump = Pump(primary, secondary, ["backlog"], batch=10, poll_s=60, pause_s=0.0)  # type: ignore[arg-type]
+    progress = Progress()
+    home = Home(primary, 0.0)  # type: ignore[arg-type]
+
+    async def find() -> list[str]:
+        return ["backlog"]
+
+    pump = Pump(home, secondary, ["backlog"], find, progress, batch=10, poll_s=60, pause_s=0.0)  # type: ignore[arg-type]
     pump.start()
     async with asyncio.timeout(5):
-        while not pump.moved:
+        while not progress.moved:
             await asyncio.sleep(0)
     await pump.stop()
-    assert primary.looks == 7
+    assert primary.looks == 8  # The last one asks who it is.
     assert secondary.receives <= 3  # Found out that it is gone, brought home, and waits for more.
-    assert pump.moved == {"orders": 1}
-
-
-@pytest.mark.parametrize(
-    ("condition", "is_final"),
-    [(DISABLED, False), ("amqp:not-found", True), ("amqp:resource-limit-exceeded", False), (CONNECTION_LOST, False)],
-)
-def test_what_will_never_be_taken(condition: str, is_final: bool) -> None:
-    assert is_refusal(ClientError(condition, "")) is is_final
+    assert progress.moved == {"orders": 1}

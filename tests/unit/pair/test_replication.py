@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from twinbus.pair.replication import Mode, Names, Roles, scope_of
+from twinbus.pair.replication.policy import Mode, Names, Roles, scope_of
 
 
 def test_roles_change_when_the_backup_took_a_message_and_only_once() -> None:

@@ -6,10 +6,10 @@ import pytest
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageProperties
 
-from twinbus.pair.receiving_sdk import fields_of
-from twinbus.pair.replication_sdk import each, with_ids
-from twinbus.pair.sdk import new_batch
-from twinbus.pair.tags import Kind, Tag
+from twinbus.pair.ledger.tags import Kind, Tag
+from twinbus.pair.sdk.copies import each, with_ids
+from twinbus.pair.sdk.messages import new_batch
+from twinbus.pair.sdk.received import fields_of
 
 
 @pytest.mark.parametrize(

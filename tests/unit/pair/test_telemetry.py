@@ -10,20 +10,20 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from twinbus.pair import telemetry
-from twinbus.pair.board import Board, Scope
-from twinbus.pair.health import Event, Policy
+from twinbus.pair.route import telemetry
+from twinbus.pair.route.health import Event, Policy
+from twinbus.pair.route.health_board import HealthBoard, Scope
 
 
 @pytest.fixture
-def board() -> Board:
-    return Board(Policy(failover_interval=10, ping_interval=5), lambda: 100.0)
+def board() -> HealthBoard:
+    return HealthBoard(Policy(failover_interval=10, ping_interval=5), lambda: 100.0)
 
 
-def test_a_change_is_logged_with_a_plain_document(board: Board, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.INFO, "twinbus.pair.board"):
-        board.tell(Scope("orders", 3), Event.FAILED, "no answer", key="k")
-        board.tell(Scope("orders", 3), Event.SENT)
+def test_a_change_is_logged_with_a_plain_document(board: HealthBoard, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "twinbus.pair.route.health_board"):
+        board.record(Scope("orders", 3), Event.FAILED, "no answer", key="k")
+        board.record(Scope("orders", 3), Event.SENT)
 
     documents = [record.twinbus for record in caplog.records]  # type: ignore[attr-defined]
     assert documents[0] == {
@@ -38,13 +38,13 @@ def test_a_change_is_logged_with_a_plain_document(board: Board, caplog: pytest.L
     json.dumps(documents)
 
 
-def test_a_recording_span_gets_an_event(board: Board) -> None:
+def test_a_recording_span_gets_an_event(board: HealthBoard) -> None:
     exporter = InMemorySpanExporter()
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     with provider.get_tracer("test").start_as_current_span("place order"):
-        board.tell(Scope("orders"), Event.FAILED, "no answer")
-    board.tell(Scope("orders"), Event.SENT)  # Outside of any span.
+        board.record(Scope("orders"), Event.FAILED, "no answer")
+    board.record(Scope("orders"), Event.SENT)  # Outside of any span.
 
     (span,) = exporter.get_finished_spans()
     (event,) = span.events
@@ -57,7 +57,7 @@ def test_a_recording_span_gets_an_event(board: Board) -> None:
     }
 
 
-def test_without_opentelemetry_nothing_is_missed(board: Board, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_opentelemetry_nothing_is_missed(board: HealthBoard, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(telemetry.sys.modules, "opentelemetry.trace")
 
-    assert board.tell(Scope("orders"), Event.FAILED, "no answer").reason == "no answer"
+    assert board.record(Scope("orders"), Event.FAILED, "no answer").reason == "no answer"
