@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 from azure.servicebus import ServiceBusMessage, ServiceBusSubQueue
 from azure.servicebus.aio import ServiceBusClient
+from azure.servicebus.amqp import AmqpAnnotatedMessage
 from azure.servicebus.exceptions import ServiceBusError
 
 from support.pair_scene import QUICK, Scene, until
@@ -17,6 +20,7 @@ from twinbus.faults.frames import Says
 from twinbus.faults.proxy import FaultProxy, Mode, Toward
 from twinbus.pair import BacklogError, NotWhileDivertedError, RefusedError, SendAvailabilityOptions, State
 from twinbus.pair.aio import PairedServiceBusClient
+from twinbus.pair.sdk import messages as sdk
 
 
 async def test_with_an_interval_of_zero_the_failing_send_itself_is_diverted(scene: Scene) -> None:
@@ -135,6 +139,76 @@ async def test_everything_about_a_message_survives_the_detour(scene: Scene) -> N
     assert set(properties) == {"text", "number", "flag", "when"}
 
 
+async def test_the_largest_the_mortal_and_the_oddly_named_come_home(scene: Scene) -> None:
+    """Judged by what arrives: sizes to the byte, an expiry that follows from a new birth, properties as they were."""
+    queue = scene.queue()
+    odd = dict.fromkeys(("x-ms-path", "x-ms-sessionid", "x-ms-timetolive", "x-ms-scheduledenqueuetimeutc"), "mine")
+    sent = [
+        ServiceBusMessage(b"x" * (262_144 - 30), message_id="id"),
+        ServiceBusMessage(b"x" * (262_144 - 158), message_id="i" * 128, session_id="s"),
+        AmqpAnnotatedMessage(data_body=b"x" * (262_144 - 8)),
+        ServiceBusMessage(b"m", message_id="mortal", time_to_live=timedelta(hours=1)),
+        ServiceBusMessage(b"o", message_id="odd", application_properties={**odd, "": 1, "#0": 2}),
+    ]
+    sizes = [len(payload) for message in sent[:3] for payload in sdk.encoded(message)]
+    assert sizes == [262_144, 262_144, 262_144]
+    async with scene.client(failover_interval=0, enable_syphon=True, poll=1) as client:
+        scene.proxy.set(Mode.REFUSE)
+        for message in sent:
+            await client.get_queue_sender(queue).send_messages(message)
+        assert client.status().diverted == len(sent)
+        await asyncio.sleep(1.1)  # An expiry has whole seconds.
+        healed_ms = time.time() * 1000
+        scene.proxy.set(Mode.PASS)
+        await until(lambda: scene.primary.count(queue) == len(sent), "all messages at home")
+        async with client.get_queue_receiver(queue) as receiver:
+            got = {str(message.message_id): message for message in await receiver.receive_messages(9, max_wait_time=5)}
+        assert client.status().syphon["dead"] == 0
+
+    lengths = sorted(len(b"".join(message.body)) for message in got.values())
+    assert lengths == [1, 1, 262_144 - 158, 262_144 - 30, 262_144 - 8]
+    mortal = got["mortal"].raw_amqp_message
+    assert mortal.header.time_to_live == 3_600_000
+    assert mortal.properties.absolute_expiry_time == mortal.properties.creation_time + 3_600_000
+    assert healed_ms <= mortal.properties.creation_time <= time.time() * 1000
+    properties = {key.decode(): value for key, value in (got["odd"].application_properties or {}).items()}
+    assert properties == {**dict.fromkeys(odd, b"mine"), "": 1, "#0": 2}
+
+
+async def test_what_a_listener_raises_makes_no_send_fail(
+    scene: Scene, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    queue = scene.queue()
+    heard: list[object] = []
+
+    def raises(news: object) -> None:
+        heard.append(news)
+        raise RuntimeError("the application's own")
+
+    for options in ({}, {"ordered": True}):
+        client = PairedServiceBusClient.from_connection_strings(
+            scene.connection_string(),
+            scene.secondary.connection_string(),
+            SendAvailabilityOptions(**{**QUICK, "attempts": 1, "failover_interval": 0, **options}),
+            primary_name=scene.name,
+            on_change=raises,
+            on_diverted=raises,
+            on_queued=raises,
+            outbox=tmp_path / "outbox.db",
+        )
+        scene.proxy.set(Mode.PASS)
+        async with client:
+            scene.proxy.set(Mode.REFUSE)
+            sender = client.get_queue_sender(queue)
+            await sender.send_messages(ServiceBusMessage(b"x", session_id="s"))
+            await sender.send_messages(ServiceBusMessage(b"x"))
+            await client.get_queue_sender(queue, always=True).send_messages(ServiceBusMessage(b"x"))
+            assert client.status().diverted >= 2
+
+    assert {type(news).__name__ for news in heard} == {"Change", "Diverted", "Queued"}
+    assert "a listener failed" in caplog.text
+
+
 async def test_a_batch_that_was_begun_before_the_outage_is_diverted_message_by_message(scene: Scene) -> None:
     queue = scene.queue()
     async with scene.client(failover_interval=0) as client:
@@ -177,7 +251,7 @@ async def test_scheduling_by_number_is_refused_while_diverted(scene: Scene) -> N
 
 async def test_a_message_that_cannot_be_restored_goes_to_the_backlog_queues_dead_letters(scene: Scene) -> None:
     queue = scene.queue()
-    async with scene.client(enable_syphon=True, poll=1) as client:
+    async with scene.client(enable_syphon=True, poll=1, missing_entity_wait=0) as client:
         backlog = client.status().backlog_queues[0]
         async with ServiceBusClient.from_connection_string(scene.secondary.connection_string()) as sdk:
             async with sdk.get_queue_sender(backlog) as sender:

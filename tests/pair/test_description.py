@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from azure.servicebus import ServiceBusMessage
+from azure.servicebus import ServiceBusMessage, TransportType
 
 from support.broker import ROOT_POLICY, BrokerProcess, free_ports, running
-from twinbus.pair.aio import PairedServiceBusClient
+from support.sdk import uses_tls_on_loopback
+from twinbus.pair import ReplicatedClient as BlockingReplicatedClient
+from twinbus.pair.aio import PairedServiceBusClient, ReplicatedClient
+from twinbus.pair.description import PairDescription
 
 
 @pytest.fixture(scope="module")
@@ -35,6 +39,41 @@ def described(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Broker
         yield primary, file
 
 
+def strings(file: Path) -> tuple[str, str]:
+    """The connection strings of the primary, over TLS, and of the secondary."""
+    described = PairDescription.read(file)
+    return described.primary.connection_string, described.secondary.connection_string
+
+
+@uses_tls_on_loopback
+@pytest.mark.parametrize("way", ["tls", "websocket"])
+async def test_a_replicated_client_goes_to_the_port_of_the_connection_string(
+    described: tuple[BrokerProcess, Path], way: str
+) -> None:
+    """Both flavours, each with its own connections; the secondary has no such queue, so that nobody stands in."""
+    primary, file = described
+    first, second = strings(file)
+    queue = primary.create_queue(f"jobs-{way}")
+    settings: dict[str, object] = {"connection_verify": str(file.parent / "ca.pem")}
+    if way == "websocket":
+        (amqps, https) = (primary.options[primary.options.index(name) + 1] for name in ("--amqps-port", "--https-port"))
+        first = first.replace(f":{amqps};", f":{https};")
+        settings["transport_type"] = TransportType.AmqpOverWebsocket
+    more: dict[str, object] = {"mode": "passive", "attempts": 1, "client_settings": settings}
+
+    def blocking() -> None:
+        client = BlockingReplicatedClient.from_connection_strings(first, second, **more)
+        with client, client.get_queue_sender(queue) as sender:
+            sender.send_messages(ServiceBusMessage(b"x", message_id="blocking"))
+
+    await asyncio.to_thread(blocking)
+    client = ReplicatedClient.from_connection_strings(first, second, **more)
+    async with client, client.get_queue_sender(queue) as sender:
+        await sender.send_messages(ServiceBusMessage(b"x", message_id="asyncio"))
+    assert primary.count(queue) == 2
+
+
+@uses_tls_on_loopback
 async def test_a_described_pair_sends_over_tls_and_is_diverted(described: tuple[BrokerProcess, Path]) -> None:
     primary, file = described
     primary.create_queue("orders")

@@ -12,12 +12,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from azure.servicebus import ServiceBusMessage
 from typer.testing import CliRunner
 
 from twinbus.cli import app
-from twinbus.pair.description import HalfDescription, PairDescription
-from twinbus.pair.ledger import State
-from twinbus.pair.ledger_keeping import records
+from twinbus.client import ConnectionString
+from twinbus.client.connection_string import at_endpoint
+from twinbus.drill.standing import breach_in, prefix_of
+from twinbus.faults.proxy import FaultProxy, Mode
+from twinbus.model.entity import QueueDescription
+from twinbus.pair.aio import PairedServiceBusClient, SendAvailabilityOptions
+from twinbus.pair.description import NamespaceDescription, PairDescription
+from twinbus.pair.ledger.decisions import State
+from twinbus.pair.ledger.ledger import records
+from twinbus.pair.survey import survey
 from twinbus.testing import pair
 
 DRILL = [sys.executable, "-m", "twinbus", "drill"]
@@ -130,13 +138,47 @@ def test_a_dry_run_says_what_it_would_do_and_does_nothing(runs: dict[str, Run]) 
 
 
 async def _entities(connection_string: str) -> list[str]:
-    half = HalfDescription(connection_string).half("primary", 10)
+    namespace = NamespaceDescription(connection_string).namespace("primary", 10)
     try:
-        async with await half.administer() as administration:
+        async with await namespace.administer() as administration:
             queues = [entry.description.name async for entry in administration.queues()]
             return queues + [entry.description.name async for entry in administration.topics()]
     finally:
-        await half.close()
+        await namespace.close()
+
+
+async def test_a_client_in_this_very_process_that_diverts_ends_a_drill(standing: Path) -> None:
+    """As where every client is process 1 of its container: what it sends to says that it is none of the drill's."""
+    described = PairDescription.read(standing / "pair.toml")
+    direct = described.primary.connection_string
+    target = ConnectionString.parse(direct)
+    await _create(direct, "orders")
+    options = SendAvailabilityOptions(
+        backlog_queue_count=1, failover_interval=0, ping_primary_interval=1, enable_syphon=True
+    )
+    async with FaultProxy(target.port, target.host) as proxy:
+        strings = at_endpoint(direct, "127.0.0.1", proxy.port), described.secondary.connection_string
+        async with PairedServiceBusClient.from_connection_strings(*strings, options) as client:
+            sender = client.get_queue_sender("orders")
+            await sender.send_messages(ServiceBusMessage(b"x"))
+            proxy.set(Mode.REFUSE)
+            await sender.send_messages(ServiceBusMessage(b"x"))
+            found = await survey(described)
+            while not any(record["state"]["ill"] for record in found.clients or []):
+                await asyncio.sleep(0.05)
+                found = await survey(described)
+            assert "other clients divert" in (breach_in(found, prefix_of("ab12")) or "")
+            proxy.set(Mode.PASS)
+            while any(queue.messages for queue in (await survey(described)).queues or []):
+                await asyncio.sleep(0.05)
+
+
+async def _create(connection_string: str, *queues: str) -> None:
+    namespace = NamespaceDescription(connection_string).namespace("primary", 10)
+    async with await namespace.administer() as administration:
+        for queue in queues:
+            await administration.create(QueueDescription(name=queue))
+    await namespace.close()
 
 
 def test_an_unknown_drill_is_refused() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -12,8 +14,15 @@ from azure.servicebus.aio import ServiceBusClient
 from support import journals
 from support.pair_scene import Scene, until
 from twinbus.faults.proxy import Mode
-from twinbus.pair import State, companion
+from twinbus.pair import State, background
 from twinbus.pair.aio import PairedServiceBusClient
+from twinbus.pair.route.health import Event
+from twinbus.pair.route.health_board import Scope
+
+ENTRY = (
+    '<entry xmlns="http://www.w3.org/2005/Atom"><content type="application/xml"><{}Description '
+    'xmlns="http://schemas.microsoft.com/netservices/2010/10/servicebus/connect"/></content></entry>'
+)
 
 
 async def test_while_healthy_the_secondary_sees_nothing_and_nobody_pings(scene: Scene) -> None:
@@ -74,13 +83,13 @@ async def test_while_failed_over_only_pings_reach_the_entity_and_none_after_heal
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     queue = scene.queue()
-    may_ping, ping = asyncio.Event(), companion.ping
+    may_ping, ping = asyncio.Event(), background.ping
 
     async def held_back(*args: Any) -> None:
         await may_ping.wait()
         await ping(*args)
 
-    monkeypatch.setattr(companion, "ping", held_back)
+    monkeypatch.setattr(background, "ping", held_back)
     async with scene.client(failover_interval=0, ping_primary_interval=1, backlog_queue_count=1) as client:
         first, second = client.get_queue_sender(queue), client.get_queue_sender(queue)
         assert await scene.send(first, "before")
@@ -127,17 +136,51 @@ async def test_nobody_ever_receives_a_ping(scene: Scene) -> None:
 
 async def test_entities_fail_over_one_by_one(scene: Scene) -> None:
     well, ill = scene.queue(), scene.queue()
-    async with scene.client(failover_interval=0, failure_preset="docs") as client:
+    async with scene.client(failover_interval=0, preset="documents") as client:
         scene.primary.update_queue(ill, Status="SendDisabled")
-        assert await scene.send(client.get_queue_sender(ill), "diverted")
+        sender = client.get_queue_sender(ill)
+        assert await scene.send(sender, "diverted")
         assert await scene.send(client.get_queue_sender(well), "direct")
+        await until(lambda: client._core.background.pings_failed > 0, "a ping that is refused")
+        assert await scene.send(sender, "still diverted")  # The documents know no state in which sends are refused.
 
-    assert scene.diverted == {"diverted"}
+    assert scene.diverted == {"diverted", "still diverted"}
+
+
+async def test_nobody_receives_a_ping_that_comes_in_a_batch_over_rest_or_scheduled(scene: Scene) -> None:
+    """Each is journaled as a ping; a message in the same batch is delivered."""
+    queue, topic = scene.queue(), scene.name
+    scene.primary.request("PUT", f"/{topic}?api-version=2021-05", ENTRY.format("Topic"))
+    scene.primary.request("PUT", f"/{topic}/subscriptions/all?api-version=2021-05", ENTRY.format("Subscription"))
+
+    def ping(message_id: str) -> ServiceBusMessage:
+        return ServiceBusMessage(b"", content_type="application/vnd.ms-servicebus-ping", message_id=message_id)
+
+    later = datetime.now(UTC) + timedelta(seconds=0.2)
+    async with ServiceBusClient.from_connection_string(scene.primary.connection_string()) as client:
+        for sender in (client.get_queue_sender(queue), client.get_topic_sender(topic)):
+            async with sender:
+                await sender.send_messages([ping("two-1"), ping("two-2")])
+                await sender.send_messages([ping("mixed"), ServiceBusMessage("x", message_id="message")])
+                numbers = await sender.schedule_messages([ping("scheduled-1"), ping("scheduled-2")], later)
+                await sender.cancel_scheduled_messages(await sender.schedule_messages(ping("cancelled"), later))
+                assert len(numbers) == 2
+        for path in (queue, topic):
+            content = {"Content-Type": "application/vnd.ms-servicebus-ping"}
+            assert scene.primary.request("POST", f"/{path}/messages", "", content)[0] == 201
+        receivers = client.get_queue_receiver(queue), client.get_subscription_receiver(topic, "all")
+        for receiver in receivers:
+            async with receiver:
+                assert [m.message_id for m in await receiver.receive_messages(10, max_wait_time=1)] == ["message"]
+
+    assert (scene.primary.count(queue), scene.primary.count(queue, "ScheduledMessageCount")) == (1, 0)
+    sends = [entry for entry in journals.entries(scene.primary, queue) if entry.operation in ("send", "schedule")]
+    assert Counter(entry.outcome for entry in sends) == {"ping": 7, "": 1}
 
 
 def good_pings(client: PairedServiceBusClient) -> int:
     """Without those that went out while nobody answered."""
-    beside = client._core.companion
+    beside = client._core.background
     return beside.pings - beside.pings_failed
 
 
@@ -153,6 +196,7 @@ async def test_a_flapping_primary_is_trusted_only_after_several_pings(scene: Sce
         await until(lambda: scene.changes[-1].after is State.HEALTHY, "healing")
         assert asyncio.get_running_loop().time() - began >= 2
         assert good_pings(client) == 3
+        assert client.status().pings_by_entity == {queue: client.status().pings}
 
 
 async def test_a_probe_leaves_nothing_behind(scene: Scene) -> None:
@@ -169,3 +213,34 @@ async def test_a_probe_leaves_nothing_behind(scene: Scene) -> None:
     told = [entry.operation for entry in journals.entries(scene.primary, queue) if entry.operation != "manage"]
     assert told == ["schedule", "cancel"]
     assert scene.primary.count(queue, "ScheduledMessageCount") == 0
+
+
+async def test_a_dead_primary_is_dialled_for_all_entities_together(scene: Scene) -> None:
+    """For two seconds each of 200 entities is pinged every second; one that is there heals when the primary is back."""
+    queue = scene.queue()
+    paths = [queue, *(f"{scene.name}-gone-{number}" for number in range(199))]
+    async with scene.client(failover_interval=0, ping_primary_interval=1) as client:
+        core = client._core
+        await until(lambda: core.primary._facts is not None, "the first word of the primary")
+        scene.proxy.set(Mode.REFUSE)
+        for path in paths:
+            core.background.look_up(path)
+            core.health_board.record(Scope(path), Event.FAILED, "gone")
+            await asyncio.sleep(0.002)  # They do not fail at the same instant, and are not due at the same.
+        before = scene.proxy.connections
+        await asyncio.sleep(2)
+        assert 1 <= scene.proxy.connections - before <= 8
+        assert core.background.pings >= 200
+        scene.proxy.set(Mode.PASS)
+        await until(lambda: Scope(queue) not in core.health_board.ill(), "healing")
+
+
+async def test_links_that_are_opened_at_once_share_an_attempt_in_vain(scene: Scene) -> None:
+    async with scene.client() as client:
+        primary = client._core.primary
+        scene.proxy.set(Mode.REFUSE)
+        before = scene.proxy.connections
+        sends = (primary.send(f"{scene.name}-{number}", [b""]) for number in range(50))
+        failures = await asyncio.gather(*sends, return_exceptions=True)
+        assert all(isinstance(failure, Exception) for failure in failures)
+        assert scene.proxy.connections - before <= 3

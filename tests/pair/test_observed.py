@@ -22,7 +22,7 @@ from twinbus.faults.proxy import Mode
 from twinbus.model.metrics import PAIR
 from twinbus.pair.aio import Ledger, PairedServiceBusClient, SendAvailabilityOptions
 from twinbus.pair.metrics import PairMetrics
-from twinbus.pair.sync import PairedServiceBusClient as SyncClient
+from twinbus.pair.sdk.clients.sync import PairedServiceBusClient as SyncClient
 
 
 class Traces:

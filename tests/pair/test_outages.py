@@ -75,9 +75,9 @@ async def test_a_primary_that_is(scene: Scene, breaks: Fault, heals: Fault) -> N
         await until(lambda: scene.changes[-1].after is State.HEALTHY, "healing")
         for number in range(3):
             assert await scene.send(sender, f"after-{number}")
-        pump = client._core.companion.pump
+        pump = client._core.background.syphon
         assert pump is not None
-        await until(lambda: pump.moved.total() >= len(scene.diverted), "draining")
+        await until(lambda: pump.progress.moved.total() >= len(scene.diverted), "draining")
     await scene.receive(queue, scene.verdict().acknowledged)
 
     verdict = scene.verdict()
@@ -98,9 +98,9 @@ async def test_an_answer_that_is_lost_after_the_commit_makes_no_second_message(s
         scene.proxy.cut(Says.DISPOSITION, Toward.CLIENT)
         assert await scene.send(sender, "answered-twice")
         assert scene.diverted == {"answered-twice"}
-        pump = client._core.companion.pump
+        pump = client._core.background.syphon
         assert pump is not None
-        await until(lambda: pump.moved.total() == 1, "draining")
+        await until(lambda: pump.progress.moved.total() == 1, "draining")
     await scene.receive(queue, 2)
 
     assert scene.received == {"first": 1, "answered-twice": 1}

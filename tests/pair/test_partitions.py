@@ -56,7 +56,7 @@ def turn(broker: BrokerProcess, store: int, way: str) -> None:
 
 async def knows(client: PairedServiceBusClient, queue: str) -> None:
     """The client has found out that the entity is partitioned, without a send having waited for it."""
-    await until(lambda: queue in client._core.pairing.partitioned, "what the queue is like")
+    await until(lambda: client._core.carrier.is_partitioned(queue), "what the queue is like")
 
 
 async def test_keys_of_a_dead_fragment_are_diverted_alone_and_come_home(scene: Scene) -> None:
@@ -118,4 +118,4 @@ async def test_a_send_does_not_wait_for_an_administration_that_cannot_be_asked(s
         client._core.primary._http_address = "http://127.0.0.1:9"
         sender = client.get_queue_sender(queue)
         assert await scene.send(sender, "m", partition_key=DEAD)
-        assert client._core.pairing.partitioned == set()
+        assert client._core.background.partitions.known == set()

@@ -36,7 +36,9 @@ async def test_both_namespaces_know_a_client_until_it_ends(scene: Scene) -> None
             await until(lambda broker=broker: bool(records(scene, broker)), "a record")  # type: ignore[misc]
             (record,) = records(scene, broker)
             assert (record["kind"], record["process"]) == ("paired-client", os.getpid())
-            assert record["state"]["syphon"] == {"moved": 0, "dead": 0, "problem": None}
+            syphon = record["state"]["syphon"]
+            assert (syphon["moved"], syphon["dead"], syphon["problem"], syphon["waits_for"]) == (0, 0, None, None)
+            assert syphon["queues"] == "0-1"
             assert record["state"]["ill"] == {}
 
     assert records(scene, scene.primary) == records(scene, scene.secondary) == []
@@ -72,7 +74,7 @@ async def test_nobody_waits_for_a_namespace_that_does_not_take_records(
 
 async def test_who_does_not_want_to_be_seen_is_not(scene: Scene) -> None:
     async with scene.client(announce=False) as client:
-        assert client._core.companion._presence is None
+        assert client._core.background._presence is None
         await asyncio.sleep(0.3)
         assert records(scene, scene.secondary) == []
 

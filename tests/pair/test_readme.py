@@ -28,6 +28,16 @@ END_OF_BLOCK = "-- end of block --"
 NO_INDEX = re.compile(r"No matching distribution found|Could not find a version|ConnectTimeout|NewConnectionError")
 
 
+# What the page says about an application that starts in the middle of an outage; then everything is restarted.
+IN_THE_MIDDLE = """
+twinbus fault begin namespace-down --for 1h > fault.log
+sed 's/range(40)/range(8)/; s/order/late/g' outage.py | sed 's/lates/orders/g' > late.py
+python -u late.py > late.log 2>> warnings.log
+twinbus down > down.log
+"""
+RECEIVED = "twinbus receive orders --count 8 --wait 15 --raw | sort -u | grep -c '^late'\n"
+
+
 class Block(NamedTuple):
     """A block of the page: its kind, what is in it, and the paragraph before it."""
 
@@ -82,7 +92,11 @@ def script(place: Path) -> tuple[str, list[str]]:
             printed.append("")
         elif block.kind == "text":
             printed[-1] = block.content
-    return "".join(typed), printed
+    up = next(line for commands in typed for line in commands.splitlines() if line.startswith("twinbus up"))
+    typed.append(
+        f"{up} > up.log\n{IN_THE_MIDDLE}{up} > up.log\n{RECEIVED}twinbus down > down.log\necho '{END_OF_BLOCK}'\n"
+    )
+    return "".join(typed), [*printed, "8"]
 
 
 @pytest.fixture
@@ -97,7 +111,7 @@ def run(clone: Path, tmp_path: Path) -> Iterator[tuple[subprocess.CompletedProce
         env={**outside, "HOME": str(home), "PATH": ":".join(words), "PIP_NO_COMPILE": "1"}, start_new_session=True,
     )  # fmt: skip
     try:
-        output, problems = process.communicate(timeout=150)
+        output, problems = process.communicate(timeout=190)
         yield subprocess.CompletedProcess([], process.returncode, output, problems), printed
     finally:
         with suppress(ProcessLookupError):
@@ -108,7 +122,7 @@ def run(clone: Path, tmp_path: Path) -> Iterator[tuple[subprocess.CompletedProce
             subprocess.run([twinbus, "down"], env={**os.environ, "HOME": str(home)}, capture_output=True)
 
 
-@pytest.mark.timeout(180)  # A new environment, and an outage that lasts.
+@pytest.mark.timeout(220)  # A new environment, an outage that lasts, and one with restarts in it.
 def test_the_readme_prints_what_it_says(run: tuple[subprocess.CompletedProcess[str], list[str]]) -> None:
     done, printed = run
     if done.returncode and not done.stdout and NO_INDEX.search(done.stderr):

@@ -7,14 +7,14 @@ import time
 from typing import Any
 
 import pytest
-from azure.servicebus import ServiceBusClient, ServiceBusMessage
+from azure.servicebus import ServiceBusClient, ServiceBusMessage, ServiceBusSender
 from azure.servicebus.aio import ServiceBusClient as AsyncClient
 
 from support.broker import BrokerProcess
 from support.pair_scene import QUICK, Scene
 from twinbus.client import connect, messages
 from twinbus.client.diverting import divert
-from twinbus.pair import PairedSender, PairedServiceBusClient, SendAvailabilityOptions
+from twinbus.pair import PairedServiceBusClient, SendAvailabilityOptions
 
 pytestmark = pytest.mark.alone
 
@@ -23,13 +23,6 @@ CALLS = 5_000
 ATTEMPTS = 5
 MOVED = 2_000
 LOOPED = 200
-
-
-class TakesAnything:
-    """A sender that does nothing, so that what is left of a send through it is the pair's own part."""
-
-    def send_messages(self, message: Any, *, timeout: float | None = None) -> None:
-        pass
 
 
 def cpu_s(sender: Any, message: ServiceBusMessage, count: int) -> float:
@@ -41,7 +34,7 @@ def cpu_s(sender: Any, message: ServiceBusMessage, count: int) -> float:
 
 
 def test_a_paired_send_costs_at_most_five_percent_more_cpu_than_a_bare_one(
-    brokers: tuple[BrokerProcess, BrokerProcess],
+    brokers: tuple[BrokerProcess, BrokerProcess], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The pair's own part is measured by itself, and compared with a whole send of the bare SDK in the same run.
 
@@ -62,10 +55,11 @@ def test_a_paired_send_costs_at_most_five_percent_more_cpu_than_a_bare_one(
     ):
         for sender in (bare, paired):
             sender.send_messages(message)  # Opens the link.
-        own = PairedSender(pair, TakesAnything(), queue)  # type: ignore[arg-type]
         # The least of several attempts: others only ever make a piece of work longer.
         whole_s = min(cpu_s(bare, message, SENDS // ATTEMPTS) for _ in range(ATTEMPTS))
-        own_s = min(cpu_s(own, message, CALLS // ATTEMPTS) for _ in range(ATTEMPTS))
+        # What the SDK does is left out, so that what is left of a send is the pair's own part.
+        monkeypatch.setattr(ServiceBusSender, "send_messages", lambda self, message, *, timeout=None: None)
+        own_s = min(cpu_s(paired, message, CALLS // ATTEMPTS) for _ in range(ATTEMPTS))
         assert pair.status().diverted == 0
 
     print(f"bare {whole_s * 1e6:.0f} us of CPU a send, the pair's own part {own_s * 1e6:.1f} us")

@@ -14,7 +14,7 @@ from azure.servicebus.exceptions import ServiceBusError
 from support.broker import BrokerProcess, wait_for
 from support.pair_scene import QUICK
 from twinbus.pair import PairedServiceBusClient, SendAvailabilityOptions
-from twinbus.pair.board import Change
+from twinbus.pair.route.health_board import Change
 
 Brokers = tuple[BrokerProcess, BrokerProcess]
 

@@ -15,8 +15,10 @@ from support.hurried import hurried, patient
 from support.pair_scene import QUICK, Scene, until
 from twinbus.client import connect, messages
 from twinbus.client.diverting import divert
-from twinbus.pair import pumping, syphon
 from twinbus.pair.aio import PairedServiceBusClient, SendAvailabilityOptions
+from twinbus.pair.syphon import drain
+from twinbus.pair.syphon import pump as pumping
+from twinbus.pair.syphon.drain import Drain
 
 
 async def put(scene: Scene, backlog: str, destination: str, ids: list[str], **settings: Any) -> None:
@@ -29,16 +31,16 @@ async def put(scene: Scene, backlog: str, destination: str, ids: list[str], **se
 async def test_two_syphons_at_once_move_everything_once(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither moves anything before the other has taken a lot, too."""
     taken: dict[Any, int] = {}
-    both, move = asyncio.Event(), syphon._move
+    both, move = asyncio.Event(), drain.move
 
-    async def together(receiver: Any, primary: Any, lot: Any, *rest: Any) -> None:
-        taken[primary] = taken.get(primary, 0) + len(lot)
+    async def together(source: Any, home: Any, lot: Any, *rest: Any) -> Any:
+        taken[home] = taken.get(home, 0) + len(lot)
         if len(taken) == 2:
             both.set()
         await both.wait()
-        await move(receiver, primary, lot, *rest)
+        return await move(source, home, lot, *rest)
 
-    monkeypatch.setattr(syphon, "_move", together)
+    monkeypatch.setattr(drain, "move", together)
     queue = scene.queue(RequiresDuplicateDetection=True)
     ids = [f"m{number}" for number in range(500)]
     async with scene.client() as client:
@@ -49,9 +51,9 @@ async def test_two_syphons_at_once_move_everything_once(scene: Scene, monkeypatc
         scene.client(enable_syphon=True, poll=1, syphon_batch=20) as first,
         scene.client(enable_syphon=True, poll=1, syphon_batch=20) as second,
     ):
-        pumps = [client._core.companion.pump for client in (first, second)]
-        await until(lambda: sum(pump.moved.total() for pump in pumps if pump) >= 500, "draining")
-        assert all(pump is not None and pump.moved.total() > 0 for pump in pumps)
+        pumps = [client._core.background.syphon for client in (first, second)]
+        await until(lambda: sum(pump.progress.moved.total() for pump in pumps if pump) >= 500, "draining")
+        assert all(pump is not None and pump.progress.moved.total() > 0 for pump in pumps)
     assert min(taken.values()) >= 20
     await scene.receive(queue, 500)
 
@@ -70,14 +72,15 @@ async def test_a_disabled_destination_is_waited_for_and_does_not_stand_in_the_wa
     await put(scene, backlog, "nowhere", ["undeliverable"])
     await put(scene, backlog, fine, ["fine"])
     scene.primary.update_queue(off, Status="SendDisabled")
-    async with scene.client(backlog_queue_count=1, enable_syphon=True, poll=1) as client:
-        pump = client._core.companion.pump
+    options = {"backlog_queue_count": 1, "enable_syphon": True, "poll": 1, "missing_entity_wait": 0}
+    async with scene.client(**options) as client:
+        pump = client._core.background.syphon
         assert pump is not None
-        await until(lambda: pump.moved[fine] == 1, "the way around")
-        assert pump.moved[off] == 0
+        await until(lambda: pump.progress.moved[fine] == 1, "the way around")
+        assert pump.progress.moved[off] == 0
         scene.primary.update_queue(off, Status="Active")
-        await until(lambda: pump.moved[off] == 150, "what waited")
-        assert pump.dead == 1  # There is no such queue: nobody can enable it.
+        await until(lambda: pump.progress.moved[off] == 150, "what waited")
+        assert pump.progress.dead == 1  # There is no such queue: nobody can enable it.
     assert scene.secondary.count(backlog, "DeadLetterMessageCount") == 1
 
 
@@ -90,13 +93,13 @@ def test_an_idle_hour_with_ten_queues_is_forty_receives(
     """
     primary, secondary = brokers
     begun: defaultdict[str, list[float]] = defaultdict(list)
-    step = syphon.step
+    step = Drain.step
 
-    async def noted(receiver: Any, *args: Any, **options: Any) -> syphon.Moved:
-        begun[receiver.path].append(asyncio.get_running_loop().time())
-        return await step(receiver, *args, **options)
+    async def noted(one: Drain, limit: int, wait_s: float) -> Any:
+        begun[one._receiver.path].append(asyncio.get_running_loop().time())
+        return await step(one, limit, wait_s)
 
-    monkeypatch.setattr(syphon, "step", noted)
+    monkeypatch.setattr(Drain, "step", noted)
 
     async def hour() -> None:
         wanted = {"backlog_queue_count": 10, "poll": 900, "enable_syphon": True}
@@ -145,8 +148,8 @@ async def test_a_wrong_path_is_buried_and_the_rest_moves(scene: Scene, property_
         await sender.send([messages.build(b"", message_id="bad", properties={"x-ms-path": property_value})])
     await put(scene, backlog, queue, ["good"])
     async with scene.client(backlog_queue_count=1, enable_syphon=True, poll=1) as client:
-        pump = client._core.companion.pump
+        pump = client._core.background.syphon
         assert pump is not None
-        await until(lambda: pump.moved[queue] == 1 and pump.dead == 1, "the burial")
+        await until(lambda: pump.progress.moved[queue] == 1 and pump.progress.dead == 1, "the burial")
 
     assert scene.secondary.count(backlog, "DeadLetterMessageCount") == 1

@@ -87,7 +87,7 @@ def test_the_pair_is_there_for_applications_and_commands(run: Run, told: dict[st
     shown = run("status").stdout
     assert "primary/x-servicebus-transfer/0" in shown
     assert str(told["syphon"]["pid"]) in shown
-    assert "watches 3 backlog queues" in run("logs", "syphon").stdout
+    assert "watches 10 backlog queues" in run("logs", "syphon").stdout
 
 
 def test_up_again_shows_the_same_processes(run: Run, told: dict[str, Any]) -> None:
@@ -102,6 +102,19 @@ def test_a_part_that_died_is_started_again_and_the_others_stay(run: Run, told: d
     again = json.loads(run("up", "--json").stdout)
     assert again["secondary"]["pid"] != killed
     assert again["primary"] == told["primary"]
+
+
+def test_it_starts_everything_though_nobody_reads_what_it_says(run: Run, told: dict[str, Any], home: Path) -> None:
+    """`twinbus up 2>&1 | head -1`"""
+    os.kill(LocalPair(home).running()["syphon"].pid, signal.SIGKILL)
+    wait_for(lambda: "syphon" not in LocalPair(home).running(), "the end of the syphon")
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write) as closed:
+        environment = {**os.environ, "TWINBUS_UP": str(home)}
+        ended = subprocess.run([sys.executable, "-m", "twinbus", "up"], stdout=closed, stderr=closed, env=environment)
+    assert ended.returncode == 141
+    assert LocalPair(home).running().keys() == {"primary", "secondary", "syphon"}
 
 
 def test_data_is_kept_from_down_to_up(run: Run, told: dict[str, Any]) -> None:

@@ -12,11 +12,12 @@ from typing import Any
 from support.pair_scene import QUICK, Scene
 from twinbus.client import connect, messages
 from twinbus.client.diverting import divert
-from twinbus.pair import PairDescription, SendAvailabilityOptions, ordered
-from twinbus.pair.description import HalfDescription
-from twinbus.pair.half import Half
-from twinbus.pair.ordered_queues import have
-from twinbus.pair.pairing import pair
+from twinbus.pair import PairDescription, SendAvailabilityOptions
+from twinbus.pair.backlog.making import pair
+from twinbus.pair.description import NamespaceDescription
+from twinbus.pair.namespace.own_client import OwnClientNamespace
+from twinbus.pair.order import table as ordered
+from twinbus.pair.order.queues import have
 
 LOT = 1000
 
@@ -43,8 +44,8 @@ class FilledBacklog:
         """The pair, for a syphon."""
         wanted = {**QUICK, "backlog_queue_count": self._queues, "announce": False, **self._options}
         return PairDescription(
-            HalfDescription(self._primary, name=self.name),
-            HalfDescription(self.scene.secondary.connection_string()),
+            NamespaceDescription(self._primary, name=self.name),
+            NamespaceDescription(self.scene.secondary.connection_string()),
             SendAvailabilityOptions(**wanted),
         )
 
@@ -62,12 +63,12 @@ class FilledBacklog:
     async def fill(self, ids: Sequence[str], destinations: Sequence[str], queues: int | None = None) -> None:
         """One message for each id, spread over destinations and over all queues, or the first so many of them."""
         if not self.paths:
-            halves = self.description().halves()
+            namespaces = self.description().namespaces()
             try:
-                self.paths = (await pair(*halves, self._queues, self.scene.name)).queues
+                self.paths = (await pair(*namespaces, self._queues, self.scene.name)).queues
             finally:
-                for half in halves:
-                    await half.close()
+                for namespace in namespaces:
+                    await namespace.close()
         used = self.paths[:queues]
         for index, path in enumerate(used):
             mine = ids[index :: len(used)]
@@ -80,9 +81,9 @@ class FilledBacklog:
 
     async def fill_in_order(self, destination: str, sessions: Sequence[str], count: int, queues: int = 2) -> None:
         """In each session so many messages, `SESSION.NUMBER`, in ordered backlog queues."""
-        half = Half("secondary", self.description().halves()[1].target)
-        paths = await have(half, self.scene.name, queues)
-        await half.close()
+        namespace = OwnClientNamespace("secondary", self.description().namespaces()[1].target)
+        paths = await have(namespace, self.scene.name, queues)
+        await namespace.close()
         for session in sessions:
             name = ordered.session_of(destination, session)
             ids = [f"{session}.{number}" for number in range(count)]

@@ -24,8 +24,8 @@ class _HurriedLoop(asyncio.SelectorEventLoop):
 
 def patient(client: PairedServiceBusClient) -> PairedServiceBusClient:
     """Give both namespaces a minute of everyone else's time to answer, since theirs is not hurried."""
-    for half in (client._core.primary, client._core.secondary):
-        half._timeout_s = 60.0 * HURRY
+    for namespace in (client._core.primary, client._core.secondary):
+        namespace.timeout_s = 60.0 * HURRY
     return client
 
 

@@ -26,9 +26,9 @@ from support.broker import BrokerProcess, running
 from twinbus.drill.history import SendLog, Verdict, judge
 from twinbus.faults.proxy import FaultProxy
 from twinbus.pair.aio import PairedServiceBusClient, SendAvailabilityOptions
-from twinbus.pair.board import Change
-from twinbus.pair.diversion import Diverted
-from twinbus.pair.outbox_rows import Queued
+from twinbus.pair.backlog.diversion import Diverted
+from twinbus.pair.outbox.rows import Queued
+from twinbus.pair.route.health_board import Change
 
 _numbers = itertools.count(1)
 
@@ -40,6 +40,7 @@ QUICK: dict[str, Any] = {
     # A namespace that is gone refuses at once; only one that is silent is waited for, and its tests say how long.
     "attempt_timeout": 20.0,
     "divert_timeout": 20.0,
+    "state_directory": "",  # One test is nothing to the next.
 }
 
 
