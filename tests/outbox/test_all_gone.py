@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import subprocess
 import sys
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +20,8 @@ from support.storage import fill
 from twinbus.drill.history import judge
 from twinbus.pair import OutboxFullError, State
 from twinbus.pair.aio import PairedServiceBusClient, SendAvailabilityOptions
-from twinbus.pair.outbox import Outbox
-from twinbus.pair.outbox_rows import Queued
+from twinbus.pair.outbox.outbox import Outbox
+from twinbus.pair.outbox.rows import Counts, Queued
 
 TESTS = Path(__file__).parents[1]
 
@@ -32,7 +34,7 @@ class Application:
         self.log = directory / "application.jsonl"
         self._scene = scene
         self._queue = queue
-        chosen = {**{key: str(value) for key, value in QUICK.items()}, **options}
+        chosen = {**{key: json.dumps(value) for key, value in QUICK.items()}, **options}
         self._options = [f"{key}={value}" for key, value in chosen.items()]
         self._started: list[subprocess.Popen[str]] = []
 
@@ -73,6 +75,7 @@ async def test_an_application_killed_with_a_full_outbox_loses_nothing(
         told: list[str] = []
         while sum(line.startswith("queued ") for line in told) < 60:
             told.append(await asyncio.to_thread(process.stdout.readline))
+            assert told[-1], "the application has ended"
         process.kill()
         process.wait()
         assert all(line.startswith("sent ") for line in sent)
@@ -130,6 +133,60 @@ async def test_the_outbox_is_used_only_when_all_are_gone_and_the_application_is_
 
     verdict = scene.settle()
     assert verdict.received == verdict.acknowledged == 4
+
+
+@pytest.mark.parametrize("by", ["a sender", "the application"])
+async def test_what_is_put_while_a_send_counts_the_outbox_is_not_overtaken(
+    scene: Scene, tmp_path: Path, by: str
+) -> None:
+    """The count was made before, and its answer comes after: it must not say that the outbox is empty."""
+    queue = scene.queue(RequiresSession=True)
+    may_answer, may_dispatch, asked = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    with Outbox(tmp_path / "outbox.db") as outbox:
+        async with paired(scene, outbox) as client:
+            kept = client._core.outbox
+            assert kept is not None
+            deliver, use = kept.dispatcher._deliver, outbox.use
+
+            async def deliver_later(*arguments: Any) -> None:
+                await may_dispatch.wait()
+                await deliver(*arguments)
+
+            def use_later(run: Any, *, reads: bool = False) -> Any:
+                answer = use(run, reads=reads)
+                if not reads or asked.is_set() or asyncio.current_task() is not counting:
+                    return answer
+                late: Future[Any] = Future()
+
+                async def hand_on() -> None:
+                    found = await asyncio.wrap_future(answer)
+                    if isinstance(found, Counts):
+                        asked.set()
+                        await may_answer.wait()
+                    late.set_result(found)
+
+                handing_on.append(asyncio.create_task(hand_on()))
+                return late
+
+            handing_on: list[asyncio.Task[None]] = []
+            kept.dispatcher._deliver, outbox.use = deliver_later, use_later  # type: ignore[method-assign]
+            sender, first = client.get_queue_sender(queue), client.get_queue_sender(queue, always=True)
+            counting = asyncio.create_task(scene.send(sender, "other.0", session_id="other"))
+            await asked.wait()
+            if by == "a sender":
+                assert await scene.send(first, "s.0", session_id="s")
+            else:
+                scene.log.attempted("s.0", "s", 0)
+                await outbox.put_async(ServiceBusMessage(b"x", message_id="s.0", session_id="s"), queue)
+                scene.log.acknowledged("s.0", 0, False)
+            may_answer.set()
+            assert await counting
+            assert await scene.send(sender, "s.1", session_id="s")
+            may_dispatch.set()
+            async with SessionReader(scene, queue) as reader:
+                await until(lambda: reader.count == 3, "arrival")
+    assert reader.seen["s"] == [0, 1]
+    scene.settle()
 
 
 async def test_a_full_backlog_leads_to_the_outbox(scene: Scene, tmp_path: Path) -> None:

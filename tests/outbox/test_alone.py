@@ -10,8 +10,8 @@ from support.order import SessionReader
 from support.pair_scene import Scene, until
 from twinbus.faults.frames import Says
 from twinbus.faults.proxy import Mode, Toward
-from twinbus.pair import dispatch_routes
-from twinbus.pair.outbox_aio import OutboxClient
+from twinbus.pair.outbox import dispatcher as dispatch
+from twinbus.pair.outbox.client_aio import OutboxClient
 
 
 async def test_what_was_put_while_the_namespace_was_down_arrives(scene: Scene, tmp_path: Path) -> None:
@@ -57,7 +57,7 @@ async def test_a_send_whose_answer_is_lost_is_repeated_under_its_id_and_in_its_p
 async def test_a_silent_namespace_holds_up_nobody_for_ever(
     scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dispatch_routes.send_within, "__defaults__", (5.0,))
+    monkeypatch.setattr(dispatch, "TIMEOUT_S", 5.0)
     queue = scene.queue(RequiresDuplicateDetection=True)
     async with OutboxClient(scene.connection_string(), tmp_path / "outbox.db") as client:
         sender = client.get_queue_sender(queue)
@@ -66,7 +66,7 @@ async def test_a_silent_namespace_holds_up_nobody_for_ever(
         scene.proxy.set(Mode.BLACKHOLE)
         for number in range(5):
             assert await scene.send(sender, f"during-{number}")
-        await until(lambda: "did not answer" in (client.progress.problem or ""), "the time-out")
+        await until(lambda: "took longer than" in (client.progress.problem or ""), "the time-out")
         scene.proxy.set(Mode.PASS)
         await until(lambda: client.progress.sent == 6, "dispatching")
     await scene.receive(queue, 6)

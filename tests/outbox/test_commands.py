@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from support.broker import wait_for
 from support.pair_scene import Scene
 from twinbus.cli import app
-from twinbus.pair.outbox import Outbox
+from twinbus.pair.outbox.outbox import Outbox
 
 PAIR = """
 [primary]

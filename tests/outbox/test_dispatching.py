@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -19,13 +19,12 @@ from support.disks import fill_up
 from support.order import SessionReader
 from support.pair_scene import Scene, until
 from support.postgres import PostgresServer
+from twinbus.client.messages import read
 from twinbus.drill.history import SendLog
-from twinbus.pair import dispatch
-from twinbus.pair.dispatch import Dispatcher
-from twinbus.pair.dispatch_lanes import Lot, Outcome
-from twinbus.pair.dispatch_routes import SENT
-from twinbus.pair.outbox import Outbox
-from twinbus.pair.outbox_aio import OutboxClient
+from twinbus.pair.outbox import dispatcher as dispatch
+from twinbus.pair.outbox.client_aio import OutboxClient
+from twinbus.pair.outbox.dispatcher import Dispatcher
+from twinbus.pair.outbox.outbox import Outbox
 
 # An application that puts lists for as long as it lives; its dispatcher is killed with it.
 APPLICATION = """
@@ -104,12 +103,11 @@ async def test_a_full_disk_while_dispatching_sends_nothing_twice(
     arrived: list[str] = []
     filler: Path | None = None
 
-    async def deliver(lot: Lot) -> list[Outcome]:
+    async def deliver(path: str, payloads: Sequence[bytes], key: str | None) -> None:
         nonlocal filler
-        arrived.extend(entry.message_id for entry in lot.entries)
+        arrived.extend(read(payload).message_id or "" for payload in payloads)
         if filler is None and len(arrived) >= 10:
             filler = fill_up(small_disk)
-        return [SENT] * len(lot.entries)
 
     with Outbox(small_disk / "outbox.db") as outbox:
         bodies = [ServiceBusMessage(b"x" * 2000, message_id=f"m{each}", session_id="k") for each in range(40)]

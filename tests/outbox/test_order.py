@@ -19,8 +19,8 @@ from twinbus.faults.frames import Says
 from twinbus.faults.proxy import Mode, Toward
 from twinbus.model.topic import SubscriptionDescription, TopicDescription
 from twinbus.pair import State
-from twinbus.pair.half import Half
-from twinbus.pair.ordered import index_of, session_of
+from twinbus.pair.namespace.own_client import OwnClientNamespace
+from twinbus.pair.order.table import index_of, session_of
 
 SESSIONS = 4
 
@@ -54,7 +54,7 @@ async def test_sessions_stay_in_order_while_the_primary_is_killed_and_restarted(
                 await until(lambda before=before: len(scene.diverted) > before + 10, "diverting")
                 await asyncio.to_thread(scene.primary.start)
                 await until(lambda: scene.changes[-1].after is State.HEALTHY, "healing")
-            route = client._core.companion.ordered
+            route = client._core.background.pairing.ordered
             assert route is not None
             await until(lambda: route.behind == 0, "the return of all sessions", 60)
             enough.set()
@@ -87,15 +87,44 @@ async def test_a_healthy_primary_waits_while_the_backlog_holds_earlier_messages(
         scene.client(ordered=True, enable_syphon=True, failover_interval=0, poll=2) as client,
         SessionReader(scene, queue) as reader,
     ):
-        pump = client._core.companion.ordered_pump
+        pump = client._core.background.syphon
         assert pump is not None
-        await until(lambda: pump.moved.total() == 3, "draining")
+        await until(lambda: pump.progress.moved.total() == 3, "draining")
         assert await scene.send(client.get_queue_sender(queue), "a.4", session_id="a")
         assert scene.diverted == {"a.1", "a.2", "a.3"}
         await until(lambda: reader.count == 6, "arrival")
 
     assert reader.seen == {"a": [0, 1, 2, 3, 4], "b": [0]}
     assert scene.verdict().lost == scene.verdict().duplicated == ()
+
+
+async def test_a_list_may_mix_messages_with_a_key_and_without(scene: Scene) -> None:
+    queue = scene.queue()
+
+    def mixed(first: int) -> list[ServiceBusMessage]:
+        """Those with a session are numbered in their order."""
+        sessions = ["a", None, "b", "a", None, "a", "b"]
+        return [
+            ServiceBusMessage(b"x", message_id=f"{session}.{number}", session_id=session)
+            for number, session in enumerate(sessions, first)
+        ]
+
+    async with scene.client(ordered=True, enable_syphon=True, failover_interval=0, poll=2, attempts=1) as client:
+        sender = client.get_queue_sender(queue)
+        await sender.send_messages(mixed(0))
+        assert scene.diverted == set()
+        scene.proxy.set(Mode.REFUSE)
+        await sender.send_messages(mixed(10))
+        assert scene.diverted == {message.message_id for message in mixed(10)}
+        scene.proxy.set(Mode.PASS)
+        await until(lambda: scene.primary.count(queue) == 14, "all messages at home")
+        async with client.get_queue_receiver(queue) as receiver:
+            got = [str(message.message_id) for message in await receiver.receive_messages(20, max_wait_time=5)]
+
+    assert sorted(got) == sorted(str(message.message_id) for message in mixed(0) + mixed(10))
+    for session in ("a", "b"):
+        numbers = [int(each.partition(".")[2]) for each in got if each.startswith(session)]
+        assert numbers == sorted(numbers)
 
 
 async def test_a_backlog_queue_that_is_down_is_told_as_no_other_may_stand_in(scene: Scene) -> None:
@@ -117,11 +146,11 @@ async def test_topics_and_partitioned_entities_keep_order_too(scene: Scene, kind
     subscription = None
     if kind == "topic":
         subscription = "all"
-        half = Half("primary", ConnectionString.parse(scene.primary.connection_string()))
-        async with await half.administer() as administration:
+        namespace = OwnClientNamespace("primary", ConnectionString.parse(scene.primary.connection_string()))
+        async with await namespace.administer() as administration:
             await administration.create(TopicDescription(name=name, requires_duplicate_detection=True))
             await administration.create(SubscriptionDescription(topic=name, name=subscription, requires_session=True))
-        await half.close()
+        await namespace.close()
     else:
         scene.primary.create_queue(name, RequiresSession=True, RequiresDuplicateDetection=True, EnablePartitioning=True)
     async with (

@@ -9,7 +9,7 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +20,12 @@ from azure.servicebus import ServiceBusMessage
 
 from support.pair_scene import until
 from support.postgres import PostgresServer
+from twinbus.client.errors import ClientError, of_several
 from twinbus.client.messages import build, read
-from twinbus.pair.dispatch import Dispatcher
-from twinbus.pair.dispatch_lanes import Fate, Lot, Outcome
-from twinbus.pair.dispatch_routes import SENT
 from twinbus.pair.errors import OutboxError, OutboxFullError
-from twinbus.pair.outbox import Outbox
-from twinbus.pair.outbox_client import OutboxClient
+from twinbus.pair.outbox.client_sync import OutboxClient
+from twinbus.pair.outbox.dispatcher import Dispatcher
+from twinbus.pair.outbox.outbox import Outbox
 
 SPEED = 5_000  # Durable messages a second, from one process in lists of 100.
 
@@ -155,9 +154,8 @@ async def test_a_message_is_put_with_the_applications_own_work_or_not_at_all(
 
         arrived: list[str] = []
 
-        async def deliver(lot: Lot) -> list[Outcome]:
-            arrived.extend(entry.message_id for entry in lot.entries)
-            return [SENT] * len(lot.entries)
+        async def deliver(path: str, payloads: Sequence[bytes], key: str | None) -> None:
+            arrived.extend(read(payload).message_id or "" for payload in payloads)
 
         assert await Dispatcher(outbox, deliver).drain() == 0
         assert arrived == ["a", "b", "d"]
@@ -176,16 +174,19 @@ def test_another_kind_of_connection_is_refused(outbox: Outbox) -> None:
 async def test_a_message_refused_for_good_is_set_aside_and_can_be_tried_again_or_given_up(outbox: Outbox) -> None:
     refuses = True
 
-    async def deliver(lot: Lot) -> list[Outcome]:
-        bad = [refuses and entry.message_id.startswith("bad") for entry in lot.entries]
-        return [Outcome(Fate.REFUSED, "too large") if each else SENT for each in bad]
+    async def deliver(path: str, payloads: Sequence[bytes], key: str | None) -> None:
+        ids = [read(payload).message_id or "" for payload in payloads]
+        error = ClientError("amqp:link:message-size-exceeded", "too large")
+        if failed := {at: error for at, each in enumerate(ids) if refuses and each.startswith("bad")}:
+            raise of_several(failed, len(payloads))
 
     outbox.put([message("bad-1", "k"), message("good", "k"), message("bad-2"), message("bad-3", "j")], "orders")
     seen: list[str] = []
     dispatcher = Dispatcher(outbox, deliver, on_refused=lambda entry, reason: seen.append(entry.message_id))
     assert await dispatcher.drain() == 0
     assert sorted(seen) == ids(outbox, aside=True) == ["bad-1", "bad-2", "bad-3"]
-    assert {entry.reason for entry in outbox.look()} == {"too large"}
+    words = "'orders' refuses the message: amqp:link:message-size-exceeded: too large"
+    assert {entry.reason for entry in outbox.look()} == {words}
     assert outbox.counts().oldest_put_at_ms is None
 
     assert outbox.drop([3]) == 1
@@ -198,15 +199,29 @@ async def test_a_message_refused_for_good_is_set_aside_and_can_be_tried_again_or
     assert outbox.counts()[:3] == (0, 0, 0)
 
 
+async def test_an_entity_that_takes_nothing_is_named_while_others_take_theirs(outbox: Outbox) -> None:
+    async def deliver(path: str, payloads: Sequence[bytes], key: str | None) -> None:
+        if path == "full":
+            raise ClientError("amqp:resource-limit-exceeded", "it is full")
+
+    outbox.put([message("one")], "full")
+    outbox.put([message("two")], "orders")
+    dispatcher = Dispatcher(outbox, deliver)
+    assert await dispatcher.drain(patience_s=0.2) == 1
+    assert (dispatcher.progress.sent, "it is full" in (dispatcher.progress.problem or "")) == (1, True)
+    outbox.put([message("three")], "orders")
+    assert await dispatcher.drain(patience_s=0.2) == 1
+    assert (dispatcher.progress.sent, "it is full" in (dispatcher.progress.problem or "")) == (2, True)
+
+
 async def test_two_dispatchers_at_once_send_nothing_twice(tmp_path: Path) -> None:
     """The second stands by, and takes over when the first ends."""
     arrived: list[tuple[str, str]] = []
 
     def way(name: str) -> Any:
-        async def deliver(lot: Lot) -> list[Outcome]:
+        async def deliver(path: str, payloads: Sequence[bytes], key: str | None) -> None:
             await asyncio.sleep(0.001)
-            arrived.extend((name, entry.message_id) for entry in lot.entries)
-            return [SENT] * len(lot.entries)
+            arrived.extend((name, read(payload).message_id or "") for payload in payloads)
 
         return deliver
 
@@ -232,7 +247,7 @@ async def test_two_dispatchers_at_once_send_nothing_twice(tmp_path: Path) -> Non
 WRITER = """
 import sys
 from azure.servicebus import ServiceBusMessage
-from twinbus.pair.outbox import Outbox
+from twinbus.pair.outbox.outbox import Outbox
 outbox = Outbox(sys.argv[1])
 number = 0
 while True:

@@ -13,8 +13,9 @@ import pytest
 from support.broker import wait_for
 from support.order import SessionReader
 from support.pair_scene import Scene, until
-from twinbus.pair.health import Route
-from twinbus.pair.ordered import STEPS, Place
+from twinbus.pair.order.table import Place
+from twinbus.pair.route.health import Route
+from twinbus.pair.route.router import Answer, Situation, Step, next_step
 
 PAGE = (Path(__file__).parents[2] / "docs" / "outbox.md").read_text()
 ALONE, PAIRED, TRANSACTION = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
@@ -146,5 +147,6 @@ def test_the_program_with_a_transaction_prints_what_the_page_says(tmp_path: Path
 
 def test_the_table_of_steps_is_the_one_that_is_obeyed() -> None:
     for place in Place:
-        steps = " | ".join(STEPS[place, route].value for route in Route)
+        situations = [Situation(route, must_look=place is not Place.HOME) for route in Route]
+        steps = " | ".join(next_step(Step.BEGIN, Answer.READY, situation).value for situation in situations)
         assert f"| {place.value} | {steps} |" in PAGE

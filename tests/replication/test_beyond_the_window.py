@@ -69,9 +69,9 @@ async def lose_the_answer_and_divert(pair: Scene, queue: str) -> None:
 
 async def bring_home(pair: Scene) -> None:
     async with pair.client(enable_syphon=True, poll=1) as client:
-        pump = client._core.companion.pump
+        pump = client._core.background.syphon
         assert pump is not None
-        await until(lambda: pump.moved.total() == 1, "draining")
+        await until(lambda: pump.progress.moved.total() == 1, "draining")
 
 
 async def test_worked_on_once_with_the_copies_apart_by_a_restart(pair: Scene) -> None:

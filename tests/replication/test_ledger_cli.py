@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 
 from twinbus.cli import app
 from twinbus.pair import Ledger
-from twinbus.pair.ledger import Copy, Key, State
-from twinbus.pair.ledger_storage import Claim
+from twinbus.pair.ledger.decisions import Copy, Key, State
+from twinbus.pair.ledger.storage import Claim
 
 
 @pytest.fixture

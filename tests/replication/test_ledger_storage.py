@@ -16,10 +16,10 @@ import pytest
 from support.disks import fill_up
 from support.postgres import PostgresServer
 from twinbus.pair.errors import AlreadyDoneError, LedgerError
-from twinbus.pair.ledger import Copy, Decision, Key, State
-from twinbus.pair.ledger_keeping import AsyncLedger, Ledger, open_storage, records
-from twinbus.pair.ledger_storage import Claim, Command, Extend, Mark, Storage, Trim
-from twinbus.pair.receiving_sdk import remember
+from twinbus.pair.ledger.decisions import Copy, Decision, Key, State
+from twinbus.pair.ledger.handed import remember
+from twinbus.pair.ledger.ledger import AsyncLedger, Ledger, open_storage, records
+from twinbus.pair.ledger.storage import Claim, Command, Extend, Mark, Storage, Trim
 
 FIRST, SECOND, THIRD = Copy("contoso", 1), Copy("fabrikam", 9), Copy("contoso", 2)
 LEASE = 60_000

@@ -15,7 +15,7 @@ import pytest
 from support.accounts import settle
 from support.broker import BrokerProcess
 from twinbus.drill.history import SendLog
-from twinbus.pair.ledger import DECISIONS, Decision, Standing, State
+from twinbus.pair.ledger.decisions import DECISIONS, CopyRelation, Decision, State
 
 PAGE = (Path(__file__).parents[2] / "docs" / "replication.md").read_text()
 
@@ -23,7 +23,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "replication.md").read_text()
 def test_the_table_is_the_ledgers_own() -> None:
     lines = [f"| nothing | {' | '.join([Decision.HAND_OUT.value] * 3)} |"]
     for state in State:
-        decisions = [DECISIONS[state, standing].value for standing in Standing]
+        decisions = [DECISIONS[state, standing].value for standing in CopyRelation]
         lines.append(f"| {state.name.lower().replace('_', '-')} | {' | '.join(decisions)} |")
     assert "\n".join(lines) in PAGE
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from concurrent.futures import Future
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from typing import Any
@@ -10,16 +11,17 @@ from typing import Any
 import pytest
 from azure.servicebus import NEXT_AVAILABLE_SESSION, ServiceBusMessage, ServiceBusReceiveMode, ServiceBusSubQueue
 from azure.servicebus.aio import AutoLockRenewer, ServiceBusClient
-from azure.servicebus.exceptions import MessageLockLostError
+from azure.servicebus.exceptions import MessageLockLostError, MessageNotFoundError
 
 from support.broker import BrokerProcess
 from support.pair_scene import until
 from support.postgres import PostgresServer
 from support.replicated import Twins
+from support.sdk import confirms_settlements
 from twinbus.faults.proxy import Mode
-from twinbus.pair import receiving_holding
 from twinbus.pair.aio import Ledger, PairedServiceBusClient, SendAvailabilityOptions
-from twinbus.pair.ledger import State
+from twinbus.pair.ledger.decisions import State
+from twinbus.pair.replication import held_copies as receiving_holding
 
 
 async def first(receiver: Any, wait_s: float = 30.0) -> Any:
@@ -34,6 +36,27 @@ def create(broker: BrokerProcess, path: str, kind: str) -> None:
     entry = f'<entry xmlns="http://www.w3.org/2005/Atom">{content}</entry>'
     status, text = broker.request("PUT", f"/{path}?api-version=2021-05", entry)
     assert status == 201, text
+
+
+async def send_to(broker: BrokerProcess, queue: str, message_id: str) -> None:
+    """A message for one namespace alone."""
+    async with (
+        ServiceBusClient.from_connection_string(broker.connection_string()) as client,
+        client.get_queue_sender(queue) as sender,
+    ):
+        await sender.send_messages(ServiceBusMessage(b"x", message_id=message_id))
+
+
+async def taken_from(broker: BrokerProcess, queue: str) -> str | None:
+    """The message that somebody else gets from a namespace now, long before a lock of the test's queue ends."""
+    async with (
+        ServiceBusClient.from_connection_string(broker.connection_string()) as client,
+        client.get_queue_receiver(queue) as receiver,
+    ):
+        for message in await receiver.receive_messages(1, max_wait_time=10):
+            await receiver.complete_message(message)
+            return message.message_id
+    return None
 
 
 async def filled(twins: Twins, stack: AsyncExitStack, *message_ids: str, **settings: Any) -> tuple[str, Any, Ledger]:
@@ -55,15 +78,15 @@ async def test_a_second_copy_is_held_with_its_lock_renewed_until_the_first_is_do
         queue, client, ledger = await filled(twins, stack, "m", LockDuration="PT8S")
         receiver = await stack.enter_async_context(client.get_queue_receiver(queue))
         message = await first(receiver)
-        while not receiver._holding._held:
+        while not receiver._receiving._holding._held:
             assert await receiver.receive_messages(1, max_wait_time=0.5) == []
-        (held,) = receiver._holding._held
+        (held,) = receiver._receiving._holding._held
         first_until = held.message.locked_until_utc
         while datetime.now(UTC) <= first_until:
             await receiver.renew_message_lock(message)
             assert await receiver.receive_messages(1, max_wait_time=1) == []
         # Held for longer than its lock: it was renewed, and is still the first delivery.
-        (held,) = receiver._holding._held
+        (held,) = receiver._receiving._holding._held
         assert held.message.delivery_count == 0
         await receiver.complete_message(message)
         await until(lambda: twins.left(queue) == (0, 0), "the second copy's completion")
@@ -126,6 +149,110 @@ async def test_a_deferred_message_is_got_by_its_number_and_its_other_copy_is_gon
         assert sum(twins.left(queue)) == 0
 
 
+async def test_a_deferred_number_is_of_its_namespace_and_never_an_ordinary_message(twins: Twins) -> None:
+    """Numbers are each namespace's own: two different messages have the same one, and a third waits in the receiver."""
+    async with AsyncExitStack() as stack:
+        queue, client, _ = await filled(twins, stack)
+        receiver = await stack.enter_async_context(client.get_queue_receiver(queue))
+        for broker, message_id in zip(twins.brokers, ("in contoso", "in fabrikam"), strict=True):
+            await send_to(broker, queue, message_id)
+        deferred = [await first(receiver) for _ in range(2)]
+        assert [message.sequence_number for message in deferred] == [1, 1]
+        came_from = {message.message_id: receiver.namespace_of(message) for message in deferred}
+        assert came_from == {"in contoso": "contoso", "in fabrikam": "fabrikam"}
+        for message in deferred:
+            await receiver.defer_message(message)
+        for broker in twins.brokers:
+            await send_to(broker, queue, f"ordinary in {broker.namespace}")
+        ordinary = [await first(receiver)]
+        await until(lambda: any(source.messages for source in receiver._receiving.sources), "a message that waits")
+
+        with pytest.raises(ValueError, match="There is no namespace 'elsewhere': contoso, fabrikam"):
+            await receiver.receive_deferred_messages(1, namespace="elsewhere")
+        (only,) = await receiver.receive_deferred_messages(1, namespace="fabrikam")
+        assert only.message_id == "in fabrikam"
+        await receiver.abandon_message(only)
+        both = await receiver.receive_deferred_messages(1)
+        assert {message.message_id for message in both} == {"in contoso", "in fabrikam"}
+        ordinary.append(await first(receiver))
+        assert {message.message_id for message in ordinary} == {"ordinary in contoso", "ordinary in fabrikam"}
+        for message in [*both, *ordinary]:
+            await receiver.complete_message(message)
+        assert twins.left(queue) == (0, 0)
+        with pytest.raises(MessageNotFoundError):
+            await receiver.receive_deferred_messages(1)
+
+
+class SilentLedger:
+    """Has a ledger not answer any more, until it may."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.asked = asyncio.Event()
+        self._claim = ledger.claim
+        self._waiting: list[tuple[Any, Future[Any]]] = []
+        ledger.claim = self.claim  # type: ignore[method-assign]
+
+    def claim(self, claims: Any) -> list[Future[Any]]:
+        made: list[Future[Any]] = [Future() for _ in claims]
+        self._waiting += zip(claims, made, strict=True)
+        if made:
+            self.asked.set()
+        return made
+
+    def answer(self) -> None:
+        for claim, future in self._waiting:
+            if future.set_running_or_notify_cancel():
+                future.set_result(self._claim([claim])[0].result())
+
+
+async def test_what_the_ledger_has_not_judged_yet_goes_back_when_the_receiver_is_closed(twins: Twins) -> None:
+    async with AsyncExitStack() as stack:
+        queue, client, ledger = await filled(twins, stack, "m", LockDuration="PT5M")
+        silent = SilentLedger(ledger)
+        receiver = client.get_queue_receiver(queue)
+        receiving = asyncio.create_task(receiver.receive_messages(10, max_wait_time=60))
+        await silent.asked.wait()
+        began = asyncio.get_running_loop().time()
+        await receiver.close()
+        assert asyncio.get_running_loop().time() - began < 15
+        assert [await taken_from(broker, queue) for broker in twins.brokers] == ["m", "m"]
+        silent.answer()
+        with pytest.raises(ValueError, match="The receiver has been closed"):
+            await receiving
+
+
+async def test_a_copy_that_is_held_goes_back_when_the_receiver_is_closed_in_the_midst_of_a_look(twins: Twins) -> None:
+    async with AsyncExitStack() as stack:
+        queue, client, ledger = await filled(twins, stack, "m", LockDuration="PT5M")
+        receiver = client.get_queue_receiver(queue)
+        await first(receiver)
+        while not receiver._receiving._holding._held:
+            assert await receiver.receive_messages(1, max_wait_time=0.5) == []
+        (held,) = receiver._receiving._holding._held
+        silent = SilentLedger(ledger)
+        await silent.asked.wait()
+        await receiver.close()
+        (broker,) = [broker for broker in twins.brokers if broker.namespace == held.source.namespace]
+        assert await taken_from(broker, queue) == "m"
+
+
+async def test_who_gives_up_waiting_leaves_what_has_come_to_the_next_call(twins: Twins) -> None:
+    """Deleted at the broker and marked as done: nobody else could ever have it."""
+    async with AsyncExitStack() as stack:
+        queue, client, ledger = await filled(twins, stack)
+        await send_to(twins.primary, queue, "m")
+        mode = ServiceBusReceiveMode.RECEIVE_AND_DELETE
+        receiver = await stack.enter_async_context(client.get_queue_receiver(queue, receive_mode=mode))
+        silent = SilentLedger(ledger)
+        receiving = asyncio.create_task(receiver.receive_messages(1, max_wait_time=60))
+        await silent.asked.wait()
+        receiving.cancel()
+        await asyncio.wait([receiving])
+        ledger.claim = silent._claim  # type: ignore[method-assign]
+        await asyncio.to_thread(silent.answer)
+        assert (await first(receiver)).message_id == "m"
+
+
 async def test_receive_and_delete_marks_at_hand_out(twins: Twins) -> None:
     async with AsyncExitStack() as stack:
         queue, client, ledger = await filled(twins, stack, "m1", "m2", "m3")
@@ -152,6 +279,7 @@ async def test_a_lost_lock_is_no_error_where_the_ledger_knows_that_the_work_is_d
         assert ledger.metrics()["handed_out"] == 1
 
 
+@confirms_settlements
 async def test_a_lost_lock_is_an_error_where_that_is_wanted(twins: Twins) -> None:
     async with AsyncExitStack() as stack:
         queue, client, _ = await filled(twins, stack, "m", client={"goes_on": False})
@@ -163,6 +291,7 @@ async def test_a_lost_lock_is_an_error_where_that_is_wanted(twins: Twins) -> Non
             await receiver.complete_message(message)
 
 
+@confirms_settlements
 async def test_one_receiver_of_a_pair_may_want_the_error_too(twins: Twins) -> None:
     queue = twins.queue()
     strings = [broker.connection_string() for broker in twins.brokers]
@@ -176,6 +305,7 @@ async def test_one_receiver_of_a_pair_may_want_the_error_too(twins: Twins) -> No
                 await receiver.complete_message(message)
 
 
+@confirms_settlements
 async def test_the_bare_sdk_stops_at_a_lost_lock(twins: Twins) -> None:
     """Why ours go on."""
     queue = twins.primary.create_queue(f"{twins.name}-bare")
@@ -187,6 +317,24 @@ async def test_the_bare_sdk_stops_at_a_lost_lock(twins: Twins) -> None:
             twins.primary.update_queue(queue)
             with pytest.raises(MessageLockLostError):
                 await receiver.complete_message(message)
+
+
+@confirms_settlements
+async def test_an_ordinary_receiver_of_a_pair_has_a_lost_lock_told_and_the_message_again(twins: Twins) -> None:
+    """docs/pairing.md says why: without a ledger nobody knows whether the work was done."""
+    queue = twins.queue()
+    strings = [broker.connection_string() for broker in twins.brokers]
+    async with PairedServiceBusClient.from_connection_strings(*strings) as client:
+        async with client.get_queue_sender(queue) as sender:
+            await sender.send_messages(ServiceBusMessage(b"x", message_id="m"))
+        async with client.get_queue_receiver(queue) as receiver:
+            message = await first(receiver)
+            twins.primary.update_queue(queue)
+            with pytest.raises(MessageLockLostError):
+                await receiver.complete_message(message)
+            again = await first(receiver)
+            await receiver.complete_message(again)
+    assert (again.message_id, twins.primary.count(queue)) == ("m", 0)
 
 
 async def test_sessions_are_read_from_both_namespaces_in_order_with_the_lock_renewer(twins: Twins) -> None:

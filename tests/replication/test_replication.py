@@ -31,6 +31,33 @@ async def test_active_sends_both_copies_and_each_message_is_worked_on_once(twins
     assert twins.verdict().lost == ()
 
 
+@pytest.mark.parametrize("tag", ["subject", "property:job-id"])
+async def test_copies_are_told_by_their_label_or_by_a_property(twins: Twins, tag: str) -> None:
+    """Not by the MessageId: a repetition may have another one, and two jobs the same."""
+    queue = twins.queue()
+
+    def job(name: str, message_id: str) -> ServiceBusMessage:
+        if tag == "subject":
+            return ServiceBusMessage(name, message_id=message_id, subject=name)
+        return ServiceBusMessage(name, message_id=message_id, application_properties={"job-id": name})
+
+    async with twins.client("active", ledger=twins.ledger(tag=tag)) as client:
+        async with client.get_queue_sender(queue) as sender:
+            for name, message_id in (("job-1", "a"), ("job-1", "b"), ("job-2", "b")):
+                await sender.send_messages(job(name, message_id))
+            with pytest.raises(ValueError, match=f"The message has no {tag}"):
+                await sender.send_messages(ServiceBusMessage(b"x", message_id="c"))
+        assert [sent.tags for sent in twins.sent] == [("job-1",), ("job-1",), ("job-2",)]
+        assert twins.left(queue) == (3, 3)
+        done: list[str] = []
+        async with client.get_queue_receiver(queue) as receiver:
+            while twins.left(queue) != (0, 0):
+                for message in await receiver.receive_messages(5, max_wait_time=0.6):
+                    done.append(str(message))
+                    await receiver.complete_message(message)
+    assert sorted(done) == ["job-1", "job-2"]
+
+
 async def test_active_goes_on_with_one_namespace_down_and_fails_only_with_both(twins: Twins) -> None:
     queue = twins.queue()
     async with twins.client("active", ledger=twins.ledger()) as client, client.get_queue_sender(queue) as sender:

@@ -15,8 +15,8 @@ from azure.servicebus import ServiceBusMessage
 from support.replicated import Twins
 from twinbus.cli.bench_ledger import measure, prepare, tag_of, without_sync
 from twinbus.pair.aio import ReplicatedClient
-from twinbus.pair.ledger_sqlite import SqliteStorage
-from twinbus.pair.ledger_storage import TABLE
+from twinbus.pair.ledger.sqlite import SqliteStorage
+from twinbus.pair.ledger.storage import TABLE
 
 pytestmark = pytest.mark.alone
 
@@ -90,7 +90,7 @@ def bare_update_us(path: Path, first: int, count: int) -> float:
 
 
 def test_a_look_up_and_a_mark_cost_little_more_than_sqlite_s_own_part(tmp_path: Path) -> None:
-    """In a ledger of 200,000; `make bench-ledger` has ten million, and docs/replication.md the microseconds.
+    """In a ledger of 200,000; `make bench NAME=ledger` has ten million, and docs/replication.md the microseconds.
 
     Three and a half times a bare update, where a bare update takes 13 us, are 46 us. Marks come together from a busy
     receiver. One that comes alone has a sync of the disk for itself, and what the kernel does for that may cost more

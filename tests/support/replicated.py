@@ -22,7 +22,7 @@ from support.broker import BrokerProcess
 from twinbus.drill.history import SendLog, Verdict, judge
 from twinbus.faults.proxy import FaultProxy
 from twinbus.pair.aio import Ledger, ReplicatedClient
-from twinbus.pair.replication_sending import Sent
+from twinbus.pair.replication.sender import Sent
 
 _numbers = itertools.count(1)
 QUICK: dict[str, Any] = {"attempts": 1, "attempt_timeout": 20.0}
