@@ -23,23 +23,25 @@ LOCK := $(BIN)/uv pip compile --quiet --no-config --universal --python-version 3
         --no-annotate --no-emit-index-url --custom-compile-command 'make lock' $(UPGRADE) \
         $(if $(wildcard $(HOME)/.cache/uv),,--no-cache)
 
-.PHONY: help setup check lint types test test-long test-postgres test-cluster drill bench bench-filters bench-ledger bench-outbox bench-source \
-        bench-syphon compatibility lock clean
+.PHONY: help setup check lint types test test-clients test-long test-postgres test-cluster drill bench compatibility \
+        lock clean
 
 help:
 	@echo "make setup   all that the other targets need, in .venv; what cannot be installed here is left out by name"
 	@echo "make check   format, lint, types, tidiness and unit tests: under a minute"
 	@echo "make test    everything"
+	@echo "make test-clients   the pair again, with older releases of azure-servicebus"
 	@echo "make test-long   what is left to chance, many times over: kills at random moments, stores that are lost"
 	@echo "make test-postgres   all compatibility tests again, on two gateways that share a PostgreSQL database"
 	@echo "make test-cluster   Spark on a standalone master with two workers, too"
 	@echo "make drill   a primary namespace is killed under a paired sender, and every message is accounted for"
-	@echo "make bench-filters   what filters of subscriptions cost"
-	@echo "make bench-ledger   what a look-up and a mark cost among ten million messages"
-	@echo "make bench-outbox   how many messages a second an outbox takes durably"
-	@echo "make bench-source   how many rows a second Spark reads from queues"
-	@echo "make bench-syphon   how fast a backlog is brought home by Spark, by a pump, by a loop of the SDK"
-	@echo "make bench   throughput and latency of a broker on this machine"
+	@echo "make bench   throughput and latency of a broker on this machine; with NAME=... what else is measured:"
+	@echo "      NAME=filters   what filters of subscriptions cost"
+	@echo "      NAME=ledger    what a look-up and a mark cost among ten million messages"
+	@echo "      NAME=outbox    how many messages a second an outbox takes durably"
+	@echo "      NAME=pair      what a healthy send through a pair costs, next to the bare SDK"
+	@echo "      NAME=source    how many rows a second Spark reads from queues"
+	@echo "      NAME=syphon    how fast a backlog is brought home by Spark, by a pump, by a loop of the SDK"
 	@echo "make compatibility   write docs/compatibility.md from the tests"
 	@echo "make lock    compile the pins from pyproject.toml; with UPGRADE=--upgrade, to the newest releases"
 	@echo "make clean   remove what the other targets made"
@@ -77,6 +79,10 @@ test: setup
 test-repeat: setup
 	$(BIN)/python tests/whole.py --loaded --times $(TIMES) $(TESTS)
 
+# Each release in an environment of its own, from requirements/clients.toml.
+test-clients: setup
+	$(BIN)/python tests/clients.py $(TESTS)
+
 test-long: setup
 	TWINBUS_TEST_LONG=1 $(BIN)/python -m pytest -n 2 --dist loadfile tests/faults tests/pair/test_syphon_killed.py
 
@@ -90,22 +96,7 @@ drill: $(VENV)/.drill
 	$(BIN)/twinbus drill
 
 bench: $(VENV)/.drill
-	$(BIN)/twinbus bench
-
-bench-filters: $(VENV)/.drill
-	$(BIN)/twinbus bench-filters
-
-bench-ledger: $(VENV)/.drill
-	$(BIN)/twinbus bench-ledger
-
-bench-outbox: $(VENV)/.drill
-	$(BIN)/twinbus bench-outbox
-
-bench-source: $(VENV)/.drill
-	$(BIN)/twinbus bench-source
-
-bench-syphon: $(VENV)/.drill
-	$(BIN)/twinbus bench-syphon
+	$(BIN)/twinbus bench$(if $(NAME),-$(NAME))
 
 compatibility: $(VENV)/.dev
 	$(BIN)/python tests/support/features.py

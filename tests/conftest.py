@@ -6,6 +6,7 @@ left to pytest-timeout.
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -19,6 +20,7 @@ import pytest
 from hypothesis import settings
 
 import support.assertions  # noqa: F401 - Before the first module of Twinbus is imported.
+from support import java_archive, parsing
 from support.budgets import Budgets
 from support.home import use_own_home
 from support.optional import skip_on_import
@@ -40,18 +42,20 @@ def postgres() -> Iterator[PostgresServer]:
 
 use_own_home()
 skip_on_import()
+parsing.keep_whole()
 
 # Hundreds of brokers and commands are started below; without bytecode on disk each of them would compile its source.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
+# Arrow and Spark bring numpy, whose threads spin for a while in each process that imports it; nobody here calculates.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 # Whoever starts the tests in the background may have the interrupt ignored, which every process below would inherit.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-# A Java machine lives for seconds here: a second compiler and a collector with threads would cost more than they give.
 END = "-----END CERTIFICATE-----\n"
-QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 def _trust_one() -> None:
@@ -69,11 +73,16 @@ def _trust_one() -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     if config.option.markexpr != "alone":  # What measures time, measures Spark as it is.
-        os.environ.setdefault("SPARK_SUBMIT_OPTS", QUICK_JAVA)
-        os.environ.setdefault("SPARK_LAUNCHER_OPTS", QUICK_JAVA)
+        java_archive.use()
         _trust_one()
     config.pluginmanager.register(Budgets(), "twinbus-budgets")
     step_back()
+
+
+def pytest_collection_finish() -> None:
+    """Thousands of tests are there until the end; nobody needs to look through them for what can be thrown away."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(optionalhook=True)

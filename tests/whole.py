@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -27,6 +27,7 @@ ROOT = Path(__file__).parents[1]
 SLOWEST = 10
 PYTHON = sys.executable
 PYTEST = (PYTHON, "-m", "pytest")
+STEP_BACK = ("nice", "-n", "5")
 # Ends with the run, however that ends, because it looks whether its parent is still there.
 SPIN = "import os\nparent = os.getppid()\nwhile os.getppid() == parent:\n    for _ in range(1_000_000): pass\n"
 
@@ -38,21 +39,29 @@ class Phase(NamedTuple):
     command: tuple[str, ...]
     environment: dict[str, str] = {}  # noqa: RUF012 (nobody writes into it)
 
-    @property
-    def is_tests(self) -> bool:
-        return self.command[:3] == PYTEST
+    def of(self, selected: Sequence[str]) -> Phase:
+        """The same with these words behind it: files, folders, an option."""
+        return self._replace(command=(*self.command, *selected))
 
 
+SPREAD = ("-n", str(WORKERS), "--dist", "loadfile")
+TOGETHER = Phase("together", (*PYTEST, *SPREAD, "-m", "not alone"))
+ALONE = Phase("alone", (*PYTEST, "-m", "alone"))  # What measures time has the machine to itself.
+# The files that have such tests: nobody else needs to be collected for them.
+MEASURING = sorted(
+    str(file.relative_to(ROOT)) for file in ROOT.glob("tests/*/test_*.py") if "mark.alone" in file.read_text()
+)
 CHECKS = (
     Phase("format", (PYTHON, "-m", "ruff", "format", "--check", ".")),
     Phase("lint", (PYTHON, "-m", "ruff", "check", ".")),
     Phase("types", (PYTHON, "-m", "mypy")),
 )
-SPREAD = ("-n", str(WORKERS), "--dist", "loadfile")
-TESTS = (
-    Phase("together", (*PYTEST, *SPREAD, "-m", "not alone")),
-    Phase("gateways", (*PYTEST, *SPREAD, "-m", "gateways", "tests/compat"), {"TWINBUS_TEST_STORE": "postgresql"}),
-    Phase("alone", (*PYTEST, "-m", "alone")),  # What measures time has the machine to itself.
+# Units wait for nobody, so one process runs them while all others wait; two thirds of all tests need not be collected
+# by every worker then.
+UNITS = "tests/unit"
+ASIDE = (
+    Phase("unit", (*PYTEST, "-q", UNITS)),
+    Phase("gateways", (*PYTEST, "-q", "-m", "gateways", "tests/compat"), {"TWINBUS_TEST_STORE": "postgresql"}),
 )
 
 
@@ -73,16 +82,53 @@ class Outcome(NamedTuple):
         return failed
 
 
-def run(phase: Phase, selected: list[str]) -> Outcome:
-    """Run a phase to its end; its output goes where ours goes."""
-    print(f"\n== {phase.name}", flush=True)
-    began = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="twinbus-test-") as directory:
-        results = Path(directory) / "results.json"
-        environment = os.environ | phase.environment | {RESULTS: str(results)}
-        done = subprocess.run([*phase.command, *(selected if phase.is_tests else ())], env=environment, cwd=ROOT)
-        tests = [Ended(*each) for each in json.loads(results.read_text())] if results.exists() else []
-    return Outcome(phase, done.returncode, time.monotonic() - began, tests)
+class Running:
+    """A phase on its way. What runs aside steps back for the others, and its output is shown when it has ended."""
+
+    def __init__(self, phase: Phase, *, aside: bool) -> None:
+        self._phase = phase
+        self._began = time.monotonic()
+        self._directory = tempfile.TemporaryDirectory(prefix="twinbus-test-")
+        self._results = Path(self._directory.name) / "results.json"
+        self._output = (Path(self._directory.name) / "output").open("w+") if aside else None
+        if not aside:
+            print(f"\n== {phase.name}", flush=True)
+        self.process = subprocess.Popen(
+            [*(STEP_BACK if aside else ()), *phase.command],
+            env=os.environ | phase.environment | {RESULTS: str(self._results)},
+            cwd=ROOT,
+            stdout=self._output,
+            stderr=self._output and subprocess.STDOUT,
+        )
+
+    def outcome(self) -> Outcome:
+        """Wait for its end."""
+        code = self.process.wait()
+        took_s = time.monotonic() - self._began
+        if self._output is not None:
+            self._output.seek(0)
+            print(f"\n== {self._phase.name}\n{self._output.read()}", flush=True)
+            self._output.close()
+        tests = [Ended(*each) for each in json.loads(self._results.read_text())] if self._results.exists() else []
+        self._directory.cleanup()
+        return Outcome(self._phase, code, took_s, tests)
+
+
+def run(phase: Phase, aside: Sequence[Phase] = ()) -> list[Outcome]:
+    """Run a phase to its end, its output going where ours goes, and others one after another at the same time."""
+    first = Running(phase, aside=False)
+    outcomes: list[Outcome] = []
+    running: Running | None = None
+    try:
+        for each in aside:
+            running = Running(each, aside=True)
+            outcomes.append(running.outcome())
+        return [*outcomes, first.outcome()]
+    finally:
+        for started in (first, running):
+            if started is not None and started.process.poll() is None:
+                started.process.terminate()
+                started.process.wait()
 
 
 @contextmanager
@@ -163,11 +209,12 @@ def main() -> int:
         for number in range(1, asked.times + 1):
             if asked.times > 1:
                 print(f"\n#### run {number} of {asked.times}", flush=True)
-            # Format, lint and types are about files, so that repeating them shows nothing.
-            phases = TESTS if asked.selected or number > 1 else (*CHECKS, *TESTS)
             if asked.selected:
-                phases = tuple(phase for phase in phases if phase.name != "gateways")
-            outcomes = [run(phase, asked.selected) for phase in phases]
+                outcomes = [*run(TOGETHER.of(asked.selected)), *run(ALONE.of(asked.selected))]
+            else:
+                # Format, lint and types are about files, so that repeating them shows nothing.
+                aside = ASIDE if number > 1 else (*CHECKS, *ASIDE)
+                outcomes = [*run(TOGETHER.of([f"--ignore={UNITS}"]), aside), *run(ALONE.of(MEASURING))]
             print("\n".join(summary(outcomes, time.monotonic() - began, asked.loaded)), flush=True)
             failures.update(problems(outcomes, asked.loaded))
     if asked.times > 1:

@@ -295,9 +295,9 @@ def test_a_larger_message_is_refused_before_it_has_come(raw: websocket.WebSocket
 
 
 def test_fragments_of_a_larger_message_are_refused(raw: websocket.WebSocket) -> None:
-    half = b"\x00" * (BYTES_MAX // 2 + 1)
-    raw.send_frame(websocket.ABNF.create_frame(half, websocket.ABNF.OPCODE_BINARY, fin=0))
-    raw.sock.sendall(b"\x80\xff" + len(half).to_bytes(8, "big") + b"\x00" * 4)
+    namespace = b"\x00" * (BYTES_MAX // 2 + 1)
+    raw.send_frame(websocket.ABNF.create_frame(namespace, websocket.ABNF.OPCODE_BINARY, fin=0))
+    raw.sock.sendall(b"\x80\xff" + len(namespace).to_bytes(8, "big") + b"\x00" * 4)
     assert closed_with(raw) == 1009
 
 

@@ -26,6 +26,7 @@ DRILLS = {
     "blackhole": ["blackhole", "--for", "8"],
     "store": ["store", "--for", "6"],
     "disaster": ["disaster", "--for", "5"],
+    "replacement": ["replacement", "--for", "2"],
 }
 
 
@@ -71,7 +72,9 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
         return dict(zip(DRILLS, pool.map(run, DRILLS), strict=True))
 
 
-@pytest.mark.parametrize("name", ["flap", "blackhole", "slow", "store", "backlog-full", "both-down", "returns-old"])
+@pytest.mark.parametrize(
+    "name", ["flap", "blackhole", "slow", "store", "backlog-full", "both-down", "returns-old", "replacement"]
+)
 def test_nothing_is_lost_and_what_was_diverted_comes_home(runs: dict[str, Run], name: str) -> None:
     found = runs[name].held()
 

@@ -25,6 +25,7 @@ pytestmark = [pytest.mark.alone, pytest.mark.timeout(120)]
 
 SOON_S = 4.0  # It takes one second, or two; a machine that is busy takes its time to end a process.
 WAIT_S = 30.0
+BACKLOG_QUEUES = 10  # As many as a pair has by default.
 INT, TERM = signal.SIGINT, signal.SIGTERM
 POLICY = "SharedAccessKeyName=x;SharedAccessKey=x;UseDevelopmentEmulator=true"
 NOBODY, NOBODY_ELSE = f"Endpoint=sb://localhost:1;{POLICY}", f"Endpoint=sb://localhost:2;{POLICY}"
@@ -191,6 +192,7 @@ def test_a_syphon_does_not_wait_for_a_namespace_that_is_frozen(tmp_path: Path) -
     words = ("syphon", "--primary", primary.connection_string(), "--secondary", secondary.connection_string())
     with running(primary, secondary), Signalled(tmp_path / "syphon", *words) as run:
         run.until_it_says("The syphon watches")
+        wait_for(lambda: secondary.metric("twinbus_open_links") >= BACKLOG_QUEUES, "the links to the backlog", WAIT_S)
         assert secondary.process is not None
         secondary.process.send_signal(signal.SIGSTOP)
         assert run.end(TERM, SOON_S) == 143, run.said

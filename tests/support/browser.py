@@ -15,6 +15,22 @@ from support import optional
 if TYPE_CHECKING:
     from playwright.async_api import Browser, Page
 
+# The last such list counts, so it repeats those of Playwright's that matter here. The first two are about pages of the
+# browser's own, which it would prepare for the address bar of each window that nobody sees.
+WITHOUT = (
+    "WebUIOmniboxPopup",
+    "WebUIOmniboxAimPopup",
+    "AimEnabled",
+    "HttpsFirstBalancedModeAutoEnable",
+    "HttpsUpgrades",
+    "LensOverlay",
+    "MediaRouter",
+    "NetworkTimeServiceQuerying",
+    "OptimizationHints",
+    "PaintHolding",
+    "PreconnectToSearch",
+    "ThirdPartyStoragePartitioning",
+)
 FLAGS = (
     "--no-sandbox",  # Tests may be run by root, whom its sandbox refuses.
     "--disable-gpu",
@@ -25,6 +41,7 @@ FLAGS = (
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
+    f"--disable-features={','.join(WITHOUT)}",
 )
 
 

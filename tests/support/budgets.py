@@ -22,14 +22,14 @@ from support.scheduling import folder_of, long_ones_first
 BUDGET_S = {
     "unit": 300,
     "fuzz": 60,
-    "contract": 600,
-    "compat": 1700,
-    "faults": 1200,
-    "pair": 700,
+    "contract": 900,
+    "compat": 2000,
+    "faults": 1400,
+    "pair": 950,
     "replication": 450,
     "outbox": 320,
     "pipeline": 1500,
-    "console": 260,
+    "console": 300,
 }
 RESULTS = "TWINBUS_TEST_RESULTS"  # The file for the results of a phase, if somebody wants to add them up.
 LOADED = "TWINBUS_TEST_LOADED"  # Another program keeps the machine busy on purpose, so that times say nothing.

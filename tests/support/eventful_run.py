@@ -22,9 +22,9 @@ from twinbus.client import Connection, connect, messages
 from twinbus.drill.history import SendLog
 from twinbus.model.message import Outcome, ReceiveMode
 from twinbus.pair.aio import PairedServiceBusClient, SendAvailabilityOptions
-from twinbus.pair.description import HalfDescription, PairDescription
-from twinbus.pair.diversion import Diverted
-from twinbus.pair.standalone import StandaloneSyphon
+from twinbus.pair.backlog.diversion import Diverted
+from twinbus.pair.description import NamespaceDescription, PairDescription
+from twinbus.pair.syphon.standalone import StandaloneSyphon
 from twinbus.wire.sessions import WantedSession
 
 CONFIG = """
@@ -119,8 +119,8 @@ class EventfulRun:
     def description(self) -> PairDescription:
         """The pair, for a syphon."""
         return PairDescription(
-            HalfDescription(self.primary.connection_string()),
-            HalfDescription(self.secondary.connection_string()),
+            NamespaceDescription(self.primary.connection_string()),
+            NamespaceDescription(self.secondary.connection_string()),
             SendAvailabilityOptions(**{**QUICK, "announce": False}),
         )
 

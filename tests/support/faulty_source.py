@@ -42,10 +42,10 @@ class FaultyIntake(Intake):
         self, keys: Iterable[Key], outcome: Outcome = Outcome.COMPLETE, properties: dict[str, Any] | None = None
     ) -> set[Key]:
         wanted = sorted(keys)
-        half = super().settle(wanted[: len(wanted) // 2], outcome, properties)
-        if half:
+        namespace = super().settle(wanted[: len(wanted) // 2], outcome, properties)
+        if namespace:
             _die_if(self.directory, IN_COMMIT)
-        return half | super().settle(wanted[len(wanted) // 2 :], outcome, properties)
+        return namespace | super().settle(wanted[len(wanted) // 2 :], outcome, properties)
 
 
 class FaultyReader(StagedReader):

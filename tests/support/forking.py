@@ -22,11 +22,11 @@ from tempfile import TemporaryFile
 from typing import IO, Any
 
 REQUEST_BYTES = 1 << 17  # Mostly the environment.
+SIGNAL_S = 10.0  # Longer than a server that is there takes to send a signal.
 PRELOADED = (
     "twinbus.broker.process",
     "twinbus.broker.config",
     "twinbus.broker.shared_data",
-    "twinbus.cli.commands",
     "twinbus.cli.console",
 )
 
@@ -77,6 +77,7 @@ class ForkServer:
         self._asking = threading.Lock()
         self._changing = threading.Lock()
         self._answered = threading.Semaphore(0)
+        self._signalled = threading.Semaphore(0)
         self._started: list[Forked] = []
         self._running: dict[int, Forked] = {}
         threading.Thread(target=self._read, name="forks", daemon=True).start()
@@ -93,15 +94,19 @@ class ForkServer:
             return self._started.pop()
 
     def signal(self, process: Forked, number: int) -> None:
-        """As subprocess does: not to somebody else who has got the number since."""
+        """As subprocess does: not to somebody else who has got the number since, and it is sent when this returns."""
         request = json.dumps({"pid": process.pid, "signal": number}).encode()
-        if process.returncode is None:
-            self._channel.send(request)
+        with self._asking:
+            if process.returncode is None:
+                self._channel.send(request)
+                self._signalled.acquire(timeout=SIGNAL_S)
 
     def _read(self) -> None:
         while said := self._channel.recv(REQUEST_BYTES):
             told: dict[str, Any] = json.loads(said)
-            if "code" in told:
+            if "signalled" in told:
+                self._signalled.release()
+            elif "code" in told:
                 self._running.pop(told["pid"]).end(told["code"])
             else:
                 started = self._running[told["pid"]] = Forked(self, told["pid"])
@@ -153,6 +158,10 @@ def _preload() -> None:
 
     for name in PRELOADED:
         importlib.import_module(name)
+    from twinbus.cli import commands
+
+    for name in commands.MODULES.values():
+        importlib.import_module(f"twinbus.cli.{name}")
     gc.collect()
     gc.freeze()
 
@@ -196,6 +205,7 @@ def _serve(channel: socket.socket) -> bool:
             if "signal" in request:
                 if request["pid"] in children:
                     os.kill(request["pid"], request["signal"])
+                channel.send(json.dumps({"signalled": request["pid"]}).encode())
                 continue
             pid = os.fork()
             if pid == 0:

@@ -26,10 +26,11 @@ LATER_S = 10 if ON_POSTGRES else 60
 _databases = itertools.count(1)
 
 
-def new_database(server: PostgresServer) -> str:
-    """The address of a new, empty database."""
+def new_database(server: PostgresServer, copy_of: str | None = None) -> str:
+    """The address of a new database: empty, or a copy of one that nobody is connected to, by its address."""
     name = f"bus_{os.getpid()}_{next(_databases)}"
-    server.execute(f'CREATE DATABASE "{name}"')
+    template = "" if copy_of is None else f' TEMPLATE "{copy_of.rpartition("/")[2]}"'
+    server.execute(f'CREATE DATABASE "{name}"{template}')
     return server.connection_url.rpartition("/")[0] + f"/{name}"
 
 

@@ -293,8 +293,8 @@ class Run:
 
     def _out_of_order(self, who: Numbers) -> None:
         """Of each two the earlier one is delivered later; the overtaker is what is to be found."""
-        half = len(who) // 2
-        first, second = who[:half], who[half:]
+        namespace = len(who) // 2
+        first, second = who[:namespace], who[namespace:]
         session = _text(first, "mixed-")
         numbers, later = self._send(CARTS, first, session=session), self._send(CARTS, second, session=session)
         last = self.arrived[second]

@@ -14,6 +14,7 @@ import pkgutil
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import redirect_stderr, redirect_stdout
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +22,17 @@ import typer.main
 
 import twinbus
 from twinbus.cli import app
-from twinbus.cli.serve import alone
+from twinbus.cli.commands import program_for
 from twinbus.testing import namespace
 
 # Made once: to make all commands takes longer than to run most of them.
-ALL, SERVE = typer.main.get_command(app), typer.main.get_command(alone)
+ALL = typer.main.get_command(app)
+
+
+@cache
+def alone(name: str) -> Any:
+    """One command as the prompt has it: without the others."""
+    return typer.main.get_command(program_for([name]))
 
 
 def _skip(name: str) -> None:
@@ -58,13 +65,12 @@ def commands(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str
 
 
 def ran(words: Sequence[str]) -> dict[str, Any]:
-    """A command as the prompt has it: `serve` is an application of its own there."""
-    application = SERVE if words[0] == "serve" else ALL
+    """What a command did, and how it ended."""
     stdout, stderr = io.StringIO(), io.StringIO()
     code, crashed = 0, None
     with redirect_stdout(stdout), redirect_stderr(stderr):
         try:
-            application(words, prog_name="twinbus")
+            alone(words[0])(words, prog_name="twinbus")
         except SystemExit as end:
             code = end.code or 0
         except BaseException as problem:

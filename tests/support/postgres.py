@@ -122,6 +122,7 @@ class PostgresServer:
         self.port = port or free_ports(1)[0]
         self.settings = {**_SETTINGS, **settings}
         self.process: subprocess.Popen[bytes] | None = None
+        self._kept: dict[str, psycopg.Connection] = {}
 
     @property
     def connection_url(self) -> str:
@@ -216,10 +217,17 @@ class PostgresServer:
             cursor = connection.execute(statement, values)
             return cursor.fetchall() if cursor.description is not None else []
 
-    def execute_at(self, url: str, statement: str) -> None:
-        """Run one statement in another database of the server."""
+    def kept_connection(self, options: str) -> psycopg.Connection:
+        """One for all who ask for the same: thousands of stores are opened in some tests. It ends with the server."""
+        if options not in self._kept:
+            self._kept[options] = psycopg.connect(self.connection_url, autocommit=True, options=options)
+        return self._kept[options]
+
+    def execute_at(self, url: str, statement: str) -> list[tuple[Any, ...]]:
+        """Run one statement in another database of the server; its rows."""
         with psycopg.connect(url, autocommit=True) as connection:
-            connection.execute(statement)
+            cursor = connection.execute(statement)
+            return cursor.fetchall() if cursor.description is not None else []
 
     def new_schema(self) -> str:
         """A schema name that no other test uses; whoever opens a store in it creates it."""
@@ -227,6 +235,8 @@ class PostgresServer:
 
     def remove(self) -> None:
         """Stop it and remove its data, unless the directory is the caller's."""
+        while self._kept:
+            self._kept.popitem()[1].close()
         self.stop()
         if self._own:
             shutil.rmtree(self.directory, ignore_errors=True)

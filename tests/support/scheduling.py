@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 from xdist.scheduler import LoadFileScheduling
 
-WORKERS = 4
+# More than there are processors, because most tests wait; a worker more costs four seconds of collecting.
+WORKERS = 5
 SPARK = "pipeline"
 # The folders by the length of their files; what is not named comes last, with the unit tests.
 ORDER = ("pipeline", "faults", "pair", "replication", "outbox", "compat", "console", "contract", "fuzz")
