@@ -206,6 +206,17 @@ class TestFailures:
         assert [command.result for command in group] == [[[1]], [], [[2]]]
         assert ids(bus.receive()) == ["a", "b"]
 
+    @pytest.mark.parametrize("before", range(4))
+    def test_the_culprit_may_be_the_one_for_which_statements_are_prepared(self, bus, before):
+        bus.commit(send("\ud800"))
+        for number in range(before):
+            bus.send(f"{number}")
+        for number in range(4):
+            group = [send("\ud800"), send(f"after {number}")]
+            bus.commit(*group)
+            assert group[1].error is None
+        assert bus.store.is_connected
+
     def test_a_connection_cut_in_the_middle_of_a_commit_is_told_and_made_anew(self, bus):
         neighbour = held_row(bus)
         server, backend = bus.factory.server, backend_of(bus.store)

@@ -85,6 +85,15 @@ class Connection(psycopg.Connection[Row]):
             self.close()
             raise psycopg.OperationalError(f"The database did not answer for {self.patience_s:.0f} s.") from error
 
+    def give_up(self) -> None:
+        """End what has failed, and forget which statements are prepared.
+
+        A statement of an aborted pipeline was never prepared, and psycopg remembers it as prepared all the same.
+        """
+        if self.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
+            self.execute("ROLLBACK")
+        self._prepared.clear()
+
 
 def connect(url: str, schema: str | None = None, settings: Mapping[str, str] | None = None) -> Connection:
     """A connection in autocommit mode to a server that keeps what it acknowledges, or the reason why there is none.

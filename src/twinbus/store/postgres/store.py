@@ -331,8 +331,7 @@ class PostgresStore:
         if not postgres.is_lost(connection, error):
             assert connection is not None
             try:
-                if connection.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
-                    connection.execute("ROLLBACK")
+                connection.give_up()
                 return False
             except psycopg.Error as worse:
                 error = worse
