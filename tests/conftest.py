@@ -22,6 +22,7 @@ from hypothesis import settings
 import support.assertions  # noqa: F401 - Before the first module of Twinbus is imported.
 from support import java_archive, parsing
 from support.budgets import Budgets
+from support.forgotten_sockets import close_when_forgotten
 from support.home import use_own_home
 from support.optional import skip_on_import
 from support.postgres import PostgresServer
@@ -75,6 +76,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.option.markexpr != "alone":  # What measures time, measures Spark as it is.
         java_archive.use()
         _trust_one()
+    close_when_forgotten()
     config.pluginmanager.register(Budgets(), "twinbus-budgets")
     step_back()
 

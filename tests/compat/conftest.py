@@ -25,12 +25,8 @@ _numbers = itertools.count(1)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests with the official Python client share a loop, in which it closes things while the next test runs."""
     for item in items:
-        if "bus" in getattr(item, "fixturenames", ()) or "readme" in item.nodeid:
-            if is_async_test(item):
-                item.add_marker(pytest.mark.asyncio(loop_scope="module"), append=False)
-            # The client leaves sockets open when a connection broke off under it.
-            item.add_marker(pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"))
-            item.add_marker(pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"))
+        if ("bus" in getattr(item, "fixturenames", ()) or "readme" in item.nodeid) and is_async_test(item):
+            item.add_marker(pytest.mark.asyncio(loop_scope="module"), append=False)
 
 
 @pytest.fixture(scope="module")

@@ -22,7 +22,7 @@ from support.broker import SOON_S, BrokerProcess, running, wait_for
 from twinbus.cli import app
 from twinbus.pair import PairedServiceBusClient, SendAvailabilityOptions
 
-pytestmark = [pytest.mark.feature("paired namespaces"), pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")]
+pytestmark = pytest.mark.feature("paired namespaces")
 
 
 class Pair(NamedTuple):

@@ -18,8 +18,6 @@ DELAY = "x-twinbus-abandon-delay"
 DEAD = ServiceBusSubQueue.DEAD_LETTER
 Api = Callable[..., dict[str, Any]]
 
-pytestmark = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
-
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:

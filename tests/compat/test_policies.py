@@ -18,10 +18,7 @@ from azure.servicebus.exceptions import ServiceBusAuthenticationError, ServiceBu
 from support.broker import SOON_S, BrokerProcess, wait_for
 from twinbus.wire.sas import make_token
 
-pytestmark = [
-    pytest.mark.feature("policies of the namespace"),
-    pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
-]
+pytestmark = pytest.mark.feature("policies of the namespace")
 
 QUEUE = '[[queues]]\nName = "orders"\n'
 KEY, OTHER_KEY = "a-key-of-some-length", "another-key-of-some-length"

@@ -63,8 +63,6 @@ def test_send_and_receive_over_tls(broker: BrokerProcess, amqps_port: int, certi
     assert broker.queue("q")["MessageCount"] == "0"
 
 
-@pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_client_that_does_not_trust_the_authority_does_not_connect(broker: BrokerProcess, amqps_port: int) -> None:
     with client(broker, amqps_port, ca=None) as distrusting:
         sender = distrusting.get_queue_sender("q")

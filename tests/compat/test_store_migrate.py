@@ -53,11 +53,7 @@ Rights = ["Listen"]
 PrimaryKey = "{READER_KEY}"
 """
 
-pytestmark = [
-    pytest.mark.feature("SQLite to PostgreSQL"),
-    pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = pytest.mark.feature("SQLite to PostgreSQL")
 
 
 async def test_a_namespace_moves_with_everything(tmp_path: Path, postgres: PostgresServer) -> None:

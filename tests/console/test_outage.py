@@ -15,12 +15,7 @@ from support.browser import click
 from support.pair_scene import QUICK
 from twinbus.pair.aio import PairedServiceBusClient, SendAvailabilityOptions
 
-pytestmark = [
-    pytest.mark.asyncio(loop_scope="module"),
-    # The client leaves sockets open when a connection broke off under it.
-    pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 @pytest.fixture(scope="module")

@@ -28,11 +28,6 @@ from twinbus.pair.aio import Ledger, PairedServiceBusClient, SendAvailabilityOpt
 from twinbus.pair.description import PairDescription
 from twinbus.pair.syphon.standalone import StandaloneSyphon
 
-pytestmark = [
-    # The client leaves sockets open when a connection broke off under it.
-    pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
 OPTIONS = {**QUICK, "backlog_queue_count": 1}
 EACH = 4
 

@@ -2,6 +2,6 @@
 
 from support.closing import quick_closing
 from support.disks import small_disk
-from support.pair_scene import brokers, pytest_collection_modifyitems, scene
+from support.pair_scene import brokers, scene
 
-__all__ = ["brokers", "pytest_collection_modifyitems", "quick_closing", "scene", "small_disk"]
+__all__ = ["brokers", "quick_closing", "scene", "small_disk"]

@@ -142,9 +142,11 @@ async def http_proxy() -> AsyncIterator[tuple[int, list[str]]]:
         out.write(b" ".join((method, target._replace(scheme="", netloc="").geturl().encode(), rest)))
 
         async def carry(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
-            while data := await source.read(65_536):
-                sink.write(data)
-            sink.close()
+            try:
+                while data := await source.read(65_536):
+                    sink.write(data)
+            finally:
+                sink.close()
 
         ended.add(asyncio.create_task(carry(reader, out)))
         ended.add(asyncio.create_task(carry(there, writer)))

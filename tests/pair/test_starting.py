@@ -6,7 +6,6 @@ Each test has a log of what was acknowledged and a log of what was received, and
 from __future__ import annotations
 
 import asyncio
-import gc
 import shutil
 import signal
 import time
@@ -109,7 +108,6 @@ def two(tmp_path: Path) -> Iterator[Two]:
     pair = Two(tmp_path)
     with running(pair.primary, pair.secondary):
         yield pair
-    gc.collect()  # The SDK leaves sockets open when a connection hangs; that is known here, and not to the next test.
 
 
 def test_in_the_middle_of_an_outage_for_the_first_time_ever(two: Two) -> None:

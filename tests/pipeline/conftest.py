@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from support.closing import quick_closing
-from support.pair_scene import brokers, pytest_collection_modifyitems, scene
+from support.pair_scene import brokers, scene
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["brokers", "pytest_collection_modifyitems", "quick_closing", "scene", "spark"]
+__all__ = ["brokers", "quick_closing", "scene", "spark"]
 
 
 # Compiling a plan takes longer than running it over the few rows of a test, and so does a task for each empty share.

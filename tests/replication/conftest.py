@@ -2,7 +2,7 @@
 
 from support.closing import quick_closing
 from support.disks import small_disk
-from support.pair_scene import brokers, pytest_collection_modifyitems
+from support.pair_scene import brokers
 from support.replicated import twins
 
-__all__ = ["brokers", "pytest_collection_modifyitems", "quick_closing", "small_disk", "twins"]
+__all__ = ["brokers", "quick_closing", "small_disk", "twins"]

@@ -44,13 +44,6 @@ QUICK: dict[str, Any] = {
 }
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The client leaves sockets open when a connection broke off under it."""
-    for item in items:
-        item.add_marker(pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"))
-        item.add_marker(pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"))
-
-
 async def until(condition: Callable[[], bool], what: str, timeout_s: float = 30.0) -> None:
     """Wait for something; an AssertionError that names what never came."""
     loop = asyncio.get_running_loop()
