@@ -87,6 +87,11 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+def pytest_unconfigure() -> None:
+    """What is still frozen at the end of the process counts as leaked, and DuckDB lists it."""
+    gc.unfreeze()
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LongOnesFirst | None:
     return LongOnesFirst(config, log) if config.getvalue("dist") == "loadfile" else None
