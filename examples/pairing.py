@@ -5,7 +5,7 @@
 
 from azure.servicebus import ServiceBusMessage
 
-from twinbus.pair import PairedServiceBusClient, SendAvailabilityOptions
+from twinbus.pair import Change, PairedServiceBusClient, SendAvailabilityOptions
 from twinbus.testing import pair
 
 
@@ -13,6 +13,7 @@ def main() -> None:
     options = SendAvailabilityOptions(
         failover_interval=0, ping_primary_interval=1, enable_syphon=True, backlog_queue_count=2, attempts=1
     )
+    changes: list[Change] = []
     diverted: list[str] = []
     with pair() as (primary, secondary):
         primary.create_queue("orders", requires_duplicate_detection=True)
@@ -20,7 +21,7 @@ def main() -> None:
             primary.connection_string,
             secondary.connection_string,
             options,
-            on_change=lambda change: print(f"{change.scope}: {change.before.value} -> {change.after.value}"),
+            on_change=changes.append,  # It is called from another thread, which is not to print between our words.
             on_diverted=lambda backlog: diverted.extend(backlog.message_ids),
         )
         with client, client.get_queue_sender("orders") as sender:
@@ -38,6 +39,8 @@ def main() -> None:
                     if len(received) == 20:
                         break
             print(f"received from the primary: {len(received)}")
+    for change in changes:
+        print(f"{change.scope}: {change.before.value} -> {change.after.value}")
 
 
 if __name__ == "__main__":
