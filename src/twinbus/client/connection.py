@@ -228,6 +228,9 @@ class Connection:
         self._timer.cancel()
         if self._authorisation is not None and self._authorisation.renewal is not None:
             self._authorisation.renewal.cancel()
-        closing = [endpoint.close() for endpoint in list(self._stream.endpoints)]
-        await asyncio.gather(*closing, return_exceptions=True)
-        await self._stream.close()
+        try:
+            closing = [endpoint.close() for endpoint in list(self._stream.endpoints)]
+            await asyncio.gather(*closing, return_exceptions=True)
+            await self._stream.close()
+        finally:
+            self._stream.abort()  # A peer that did not answer in time; or this was cancelled, and nobody comes back.

@@ -6,6 +6,7 @@ One write for each turn of the loop. Who may connect is left to `authorisation`,
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import cast
 
 from twinbus.amqp import events
@@ -94,16 +95,14 @@ class Stream(asyncio.Protocol):
         self.flush()
 
     async def close(self) -> None:
-        """Say goodbye and wait for the peer's; one that does not answer is cut off."""
+        """Say goodbye and wait for the peer's, but not for ever."""
         if self._transport is None:
             return
         self.core.close()
         self.flush()
-        try:
+        with suppress(TimeoutError):
             async with asyncio.timeout(self.timeout_s):
                 await asyncio.shield(self.closed)
-        except TimeoutError:
-            self.abort()
 
     def abort(self) -> None:
         """Cut the socket."""

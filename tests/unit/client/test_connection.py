@@ -128,6 +128,26 @@ async def test_a_refused_link_says_why(peer: Any, open_connection: Any) -> None:
         await connection.sender("orders")  # The connection goes on.
 
 
+@pytest.mark.parametrize("has_link", [True, False], ids=["closing a link", "closing the connection"])
+async def test_a_close_that_is_cancelled_leaves_no_socket_behind(
+    peer: Any, open_connection: Any, let_turns_pass: Turns, has_link: bool
+) -> None:
+    async def use() -> None:
+        async with open_connection() as connection:
+            if has_link:
+                await connection.sender()
+            peer.receive = lambda data: None  # It answers no goodbye.
+
+    using = asyncio.ensure_future(use())
+    await let_turns_pass()
+    await let_turns_pass()
+    assert not using.done()
+    using.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await using
+    assert not peer.transport.is_open
+
+
 async def test_a_peer_that_closes_tells_everyone_why(peer: Any, open_connection: Any, let_turns_pass: Turns) -> None:
     peer.outcome = None
     async with open_connection() as connection:
