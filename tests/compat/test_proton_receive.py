@@ -6,11 +6,15 @@ What the outcomes mean to Service Bus is in the wire contract; here stands that 
 from __future__ import annotations
 
 import pytest
-from proton import Delivery, Link, Message, symbol
+from proton import Delivery, Described, Link, Message, symbol, ulong
+from proton.reactor import Filter
 from proton.utils import BlockingConnection
 
 from support.broker import BrokerProcess, NewQueue, wait_for
-from support.peer import Modes, Receiver, connected, pump, pump_until
+from support.peer import Modes, Receiver, connected, pump, pump_until, put
+
+SESSION = symbol("com.microsoft:session-filter")
+SESSION_CODE = ulong(0x137000000C)
 
 
 def send(connection: BlockingConnection, queue: str, *bodies: str) -> None:
@@ -222,3 +226,25 @@ def test_a_detached_link_keeps_locks_and_a_connection_broken_off_does_not(
         assert message.delivery_count == 1
         waiting.decide(delivery, Delivery.ACCEPTED)
     wait_for(lambda: is_empty(broker, queue), "completion")
+
+
+@pytest.mark.feature("sessions")
+@pytest.mark.parametrize(
+    ("asked", "granted"),
+    [("one", "one"), (None, "one"), (Described(SESSION_CODE, "one"), Described(SESSION_CODE, "one")),
+     (Described(SESSION_CODE, None), Described(SESSION_CODE, "one"))],
+    ids=["by name", "the next", "by name, described", "the next, described"],
+)  # fmt: skip
+def test_a_session_is_granted_in_the_form_in_which_it_was_asked_for(
+    broker: BrokerProcess, new_queue: NewQueue, asked: object, granted: object
+) -> None:
+    """The Go client describes its filter, and ends its connection when what comes back is not described."""
+    queue = new_queue(RequiresSession=True)
+    put(broker, queue, ["m"], session_id="one")
+    with connected(broker) as connection:
+        receiver = Receiver(connection, queue, credit=1, options=[Filter({SESSION: asked}), Modes(Link.SND_UNSETTLED)])
+        answer = receiver.link.remote_source.filter
+        answer.rewind()
+        answer.next()
+        assert answer.get_object() == {SESSION: granted}
+        assert receiver.take_bytes() == b"m"

@@ -26,7 +26,6 @@ from twinbus.model.errors import BusError, Fault
 from twinbus.model.message import ReceiveMode
 from twinbus.model.security import Rights
 from twinbus.wire import address as wire_address
-from twinbus.wire import sessions as wire_sessions
 from twinbus.wire import source as wire_source
 from twinbus.wire.sessions import WantedSession
 
@@ -159,7 +158,6 @@ def _attach_browser(
     if wanted is not None and wanted.session_id is None:
         raise BusError(Fault.ARGUMENT, f"A browser of '{path}' names the session that it wants, or asks for none.")
     session = None if wanted is None else wanted.session_id
-    session_filter = None if session is None else wire_sessions.granted_filter(session)
-    source = wire_source.in_force(link.remote.source, session_filter)
+    source = wire_source.in_force(link.remote.source, session)
     link.accept(source, max_message_size=ULong(limits.MESSAGE_BYTES_MAX))
     connection.enter(link, Browsing(connection, link, entity, sub_queue, path, session))

@@ -54,7 +54,7 @@ class SessionAttach(Node):
         egress, link = self._egress, self.link
         egress.session = grant.session_id
         link.accept(
-            source=wire_source.in_force(self._remote.source, wire.granted_filter(grant.session_id)),
+            source=wire_source.in_force(self._remote.source, grant.session_id),
             max_message_size=ULong(limits.MESSAGE_BYTES_MAX),
             properties=wire.granted_properties(grant.locked_until_ms),
         )

@@ -48,8 +48,14 @@ def read_session_filter(source_filter: Mapping[Any, Any] | None) -> WantedSessio
     return None
 
 
-def granted_filter(session_id: str) -> dict[Symbol, str]:
-    """The filter of the source in the attach that grants a session."""
+def granted_filter(session_id: str, asked: Mapping[Any, Any] | None = None) -> dict[Any, Any]:
+    """The filter of the source in the attach that grants a session, in the form in which it was asked for.
+
+    The Go client asks by a described value, and ends its connection when the answer is a plain one.
+    """
+    for key, value in (asked or {}).items():
+        if is_session_filter(key, value):
+            return {key: Described(value.descriptor, session_id) if isinstance(value, Described) else session_id}
     return {SESSION_FILTER: session_id}
 
 

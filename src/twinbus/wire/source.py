@@ -6,7 +6,6 @@ gets, or what becomes of them, is done or refused; what is only a wish is left o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -14,7 +13,7 @@ from twinbus.amqp.performatives import Source
 from twinbus.amqp.types import Described, Symbol
 from twinbus.model.errors import BusError, Fault
 from twinbus.wire import outcomes
-from twinbus.wire.sessions import WantedSession, is_session_filter, read_session_filter
+from twinbus.wire.sessions import WantedSession, granted_filter, is_session_filter, read_session_filter
 
 MOVE, COPY = "move", "copy"
 _OUTCOMES = {f"amqp:{name}:list" for name in ("accepted", "rejected", "released", "modified")}
@@ -56,8 +55,8 @@ def _told(name: object, value: object) -> str:
     return str(known)[:80]
 
 
-def in_force(source: Source, session_filter: Mapping[Any, Any] | None = None) -> Source | None:
-    """The source to reply with; None where it is what was asked for, and can be echoed as it came."""
+def in_force(source: Source, session_id: str | None = None) -> Source | None:
+    """The source to reply with, which names the session that is granted; None where it can be echoed as it came."""
     changed: dict[str, Any] = {}
     if source.durable or source.expiry_policy == "never":
         changed |= {"durable": 0, "expiry_policy": _LINK_DETACH, "timeout": 0}
@@ -65,6 +64,6 @@ def in_force(source: Source, session_filter: Mapping[Any, Any] | None = None) ->
         asked = getattr(source, name) or []
         if not known.issuperset(asked):
             changed[name] = [each for each in asked if each in known] or None
-    if session_filter is not None:
-        changed["filter"] = session_filter
+    if session_id is not None:
+        changed["filter"] = granted_filter(session_id, source.filter)
     return replace(source, **changed) if changed else None

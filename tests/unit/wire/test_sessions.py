@@ -51,10 +51,22 @@ def test_a_filter_that_is_no_session_id(value: Any) -> None:
     assert caught.value.fault is Fault.ARGUMENT
 
 
-def test_a_grant_names_the_session_plainly() -> None:
-    encoded = codec.encode(granted_filter("s"))
-    assert codec.decode(encoded)[0] == {NAME: "s"}
-    assert read_session_filter(granted_filter("s")) == WantedSession("s")
+@pytest.mark.parametrize(
+    ("asked", "granted"),
+    [
+        (None, {NAME: "s"}),
+        ({NAME: "s"}, {NAME: "s"}),
+        ({NAME: None}, {NAME: "s"}),
+        ({NAME: Described(ULong(0x137000000C), None)}, {NAME: Described(ULong(0x137000000C), "s")}),
+        ({Symbol("session"): Described(NAME, "s")}, {Symbol("session"): Described(NAME, "s")}),
+    ],
+)
+def test_a_session_is_granted_in_the_form_in_which_it_was_asked_for(
+    asked: dict[Any, Any] | None, granted: dict[Any, Any]
+) -> None:
+    answer = granted_filter("s", asked)
+    assert codec.decode(codec.encode(answer))[0] == granted
+    assert read_session_filter(answer) == WantedSession("s")
 
 
 def test_the_official_client_reads_the_end_of_the_lock() -> None:

@@ -72,6 +72,6 @@ def test_a_wish_that_is_not_met_is_not_in_the_reply() -> None:
 
 
 def test_the_reply_names_the_session_that_is_granted() -> None:
-    reply = in_force(source(filter={SESSION_FILTER: None}), {SESSION_FILTER: "s"})
+    reply = in_force(source(filter={SESSION_FILTER: None}), "s")
     assert reply is not None
     assert reply.filter == {SESSION_FILTER: "s"}
