@@ -10,7 +10,8 @@ from proton import ConnectionException, Link, Message
 from proton.utils import BlockingConnection, LinkDetached
 
 from support.atom import Rule
-from support.broker import BrokerProcess, NewQueue
+from support.broker import ROOT_POLICY, BrokerProcess, NewQueue
+from support.frames import AMQP_HEADER, SASL_HEADER, TIMEOUT_S, RawConnection, frame, performative, symbol
 from support.peer import Cbs, Modes, Receiver, connected, pump, pump_until
 
 pytestmark = pytest.mark.feature("sasl-plain")
@@ -28,6 +29,30 @@ def test_a_policy_name_and_its_key_need_no_token(broker: BrokerProcess, new_queu
         send(connection, queue)
         receiver = Receiver(connection, queue, credit=1, options=Modes(snd=Link.SND_SETTLED))
         assert receiver.take()[0].body == "m"
+
+
+def test_credentials_in_the_address_are_used_by_a_client_that_chooses_the_mechanism(
+    broker: BrokerProcess, new_queue: NewQueue
+) -> None:
+    """As proton's own examples connect. It prefers EXTERNAL, which needs no credentials, where that is offered."""
+    queue = new_queue()
+    address = f"amqp://{ROOT_POLICY}:{broker.key}@{broker.host}:{broker.amqp_port}"
+    connection = BlockingConnection(address, timeout=TIMEOUT_S)
+    send(connection, queue)
+    connection.close()
+    assert broker.count(queue) == 1
+
+
+def test_the_password_is_offered_before_no_credentials_and_external_not_at_all(broker: BrokerProcess) -> None:
+    """Some clients, such as ProtonJ2, take the first mechanism that they can, and ANONYMOUS they always can."""
+    with RawConnection(broker) as connection:
+        connection.write(SASL_HEADER)
+        connection.read_until(b"ANONYMOUS")
+        offered = connection.received
+        assert b"PLAIN" in offered[: offered.index(b"ANONYMOUS")]
+        assert b"EXTERNAL" not in offered
+        connection.write(frame(performative(0x41, symbol("EXTERNAL")), kind=1) + AMQP_HEADER)
+        assert connection.read_to_end().endswith(b"\x00\x53\x44\xc0\x03\x01\x50\x01")  # Code 1: refused.
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ LAST_READS_MAX = 16
 # Below this idle time-out the gateway's tick of a second is too slow; and a hostile peer must not make it spin.
 IMPATIENT_MS = 4_000
 HEARTBEAT_S_MIN = 0.05
-_WITHOUT_CREDENTIALS = {"ANONYMOUS", "EXTERNAL", "MSSBCBS"}  # They prove themselves on $cbs.
+_WITHOUT_CREDENTIALS = {"ANONYMOUS", "MSSBCBS"}  # They prove themselves on $cbs.
 
 
 class ClientConnection(asyncio.Protocol):
