@@ -127,6 +127,49 @@ def test_an_older_catalog_is_refused_until_somebody_accepts_it(
         is_all_there(again, sent)
 
 
+def test_a_lost_catalog_is_made_anew_from_what_the_stores_remember(
+    databases: Databases, sent: dict[str, list[str]]
+) -> None:
+    catalog = f"twinbus_{NAMESPACE}"
+    words = ("catalog", "rebuild", *databases.urls, "--namespace", NAMESPACE, "--yes")
+    with databases.broker() as broker:
+        databases.execute(0, f"DROP SCHEMA {catalog} CASCADE")
+        assert "gateways use the schema" in CliRunner().invoke(app, words).stderr
+        broker.stop()
+    with pytest.raises(AssertionError, match="twinbus catalog rebuild"):
+        databases.broker().start()
+    swapped = CliRunner().invoke(app, ("catalog", "rebuild", *reversed(databases.urls), *words[4:]))
+    assert "Give all addresses in the order" in swapped.stderr
+    done = CliRunner().invoke(app, (*words, "--json"))
+    made = json.loads(done.stdout)
+    assert (made["entities"], made["missing"], made["moved_to"]) == (["first", "second"], [], None)
+    with databases.broker() as broker:
+        assert ask(broker, "GET", "orphans") == {"orphans": [], "unreadable": []}
+        assert states(broker) == ["up", "up"]
+        is_all_there(broker, sent)
+
+
+def test_a_catalog_in_doubt_is_put_out_of_the_way_and_a_missing_store_is_waited_for(
+    databases: Databases, sent: dict[str, list[str]]
+) -> None:
+    catalog = f"twinbus_{NAMESPACE}"
+    databases.execute(0, f"DELETE FROM {catalog}.counter")
+    databases.execute(0, f"ALTER SCHEMA {catalog}_0 RENAME TO kept")
+    words = ("catalog", "rebuild", *databases.urls, "--namespace", NAMESPACE, "--yes", "--json")
+    made = json.loads(CliRunner().invoke(app, words).stdout)
+    assert (made["entities"], made["missing"]) == (["second"], [0])
+    assert databases.server.execute_at(databases.urls[0], f"SELECT count(*) FROM {made['moved_to']}.entity") == [(2,)]
+    with databases.broker() as broker:
+        assert states(broker) == ["set-aside", "up"]
+        is_all_there(broker, {"second": sent["second"]})
+        databases.execute(0, f"ALTER SCHEMA kept RENAME TO {catalog}_0")
+        broker.restart()
+        assert states(broker) == ["up", "up"]
+        (orphan,) = ask(broker, "GET", "orphans")["orphans"]
+        ask(broker, "POST", f"orphans/{orphan['number']}/adopt", {})
+        is_all_there(broker, {"first": sent["first"]})
+
+
 def test_a_row_that_cannot_be_read_is_kept(databases: Databases, sent: dict[str, list[str]]) -> None:
     table = f"twinbus_{NAMESPACE}.entity"
     databases.execute(0, f"ALTER TABLE {table} ADD was text")

@@ -83,6 +83,14 @@ class Places(Protocol):
         """What the catalog has learned of the stores since it was loaded, through somebody else."""
         ...
 
+    def reached(self, index: int, store: str) -> int:
+        """How far the journal of the store with this id was, as far as its place remembers; 0 if it does not."""
+        ...
+
+    def begin_anew(self, index: int) -> None:
+        """Forget how far the store in this place was: an operator has said that what lies there is right."""
+        ...
+
     def move_away(self, index: int) -> str:
         """Put what lies in a store's place out of the way; what it is called now, empty if there was nothing."""
         ...
@@ -134,6 +142,8 @@ class Belongings:
         self.doubts.pop(index, None)
         self.known.update(self._places.known())
         known, found = self.known.get(index), self._places.look(index)
+        if known is not None:
+            known = known._replace(journal=max(known.journal, self._places.reached(index, known.store)))
         if found.identity is not None or not (known is not None and known.is_new):
             place = self._places.place(index)
             self._refuse(index, judge_store(place, self.namespace, known, found.identity, is_there=found.is_there))
@@ -182,6 +192,7 @@ class Belongings:
         else:
             _, store, _, _, openings, journal = found.identity
             self.known[index] = KnownStore(store, openings, journal, is_incomplete=True)
+        self._places.begin_anew(index)
         return self.news()
 
     def replace(self, index: int) -> tuple[str, dict[str, str]]:

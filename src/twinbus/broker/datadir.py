@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
+from twinbus.broker.marks import Marks
 from twinbus.broker.schema import STORES_MAX
 from twinbus.broker.settings import SettingsError
 
@@ -45,6 +46,7 @@ class DataDirectory:
         except OSError:
             os.close(self._lock)
             raise SettingsError(f"Another process is using the data directory {path}.") from None
+        self.marks = Marks(self._lock)
 
     @property
     def catalog(self) -> Path:
@@ -76,4 +78,5 @@ class DataDirectory:
 
     def release(self) -> None:
         """Let another process have it."""
+        self.marks.close()
         os.close(self._lock)

@@ -186,6 +186,7 @@ class EmbeddedData:
             raise
         assert store.identity is not None
         self._belonging.opened(store.identity)
+        store.reached = partial(self._directory.marks.write, index, store.identity.store)
         return store
 
     async def note_stores(self) -> None:

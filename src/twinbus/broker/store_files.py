@@ -70,10 +70,18 @@ class StoreFiles:
         """Nobody else changes the catalog."""
         return {}
 
+    def reached(self, index: int, store: str) -> int:
+        """As the last synced commit has noted."""
+        return self._directory.marks.read(index, store)
+
+    def begin_anew(self, index: int) -> None:
+        """Strike the note off."""
+        self._directory.marks.clear(index)
+
     def check_catalog_is_there(self) -> None:
         """Stores without a catalog are no new namespace."""
         names = ", ".join(self.place(index).where for index in self.present())
-        if not names or self._has_catalog():
+        if not names or self.has_catalog():
             return
         raise SettingsError(
             f"{self._directory.catalog} is missing or empty, and messaging stores are there: {names}. Without the"
@@ -82,7 +90,7 @@ class StoreFiles:
             f" {self._directory.path}. Nothing was changed."
         )
 
-    def _has_catalog(self) -> bool:
+    def has_catalog(self) -> bool:
         """Whether there is a file with tables. It is not opened for that: an empty one would lose its log by it."""
         path = self._directory.catalog
         if not path.exists() or not path.stat().st_size:

@@ -28,7 +28,7 @@ class StoreSchemas:
 
     remedies = (
         "Give the right addresses, or put the right databases back; or say that this catalog is the right one:"
-        " `twinbus catalog accept`."
+        " `twinbus catalog accept`; or have one made from what the stores remember: `twinbus catalog rebuild`."
     )
 
     def __init__(self, namespace: str, addresses: Sequence[DatabaseAddress]) -> None:
@@ -73,6 +73,13 @@ class StoreSchemas:
         except BusError:
             return {}  # Out of reach; what was known before holds.
 
+    def reached(self, index: int, store: str) -> int:
+        """A gateway that is connected notices it by itself, and what a database has is nobody's copy of a file."""
+        return 0
+
+    def begin_anew(self, index: int) -> None:
+        """There is nothing to forget."""
+
     def check_catalog_is_there(self) -> None:
         """Stores without a catalog are no new namespace."""
         name, first = schema_of(self._namespace), self._addresses[0]
@@ -89,7 +96,8 @@ class StoreSchemas:
             raise SettingsError(
                 f"There is no catalog of '{self._namespace}' at {first.label}, and messaging stores are there:"
                 f" {', '.join(found)}. Give the addresses in the order in which they were given first, or put the"
-                f" schema {name} back. Nothing was changed."
+                f" schema {name} back; or have it made anew from what the stores remember: `twinbus catalog rebuild`."
+                " Nothing was changed."
             )
 
     def move_away(self, index: int) -> str:

@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from twinbus.broker.datadir import LOCK, check_finished
+from twinbus.broker.marks import Marks
 from twinbus.broker.settings import SettingsError
 from twinbus.entities.making import places_of
 from twinbus.store.catalog import NEXT_ID_KEY
-from twinbus.store.verification.belonging import compare, read_catalog
+from twinbus.store.verification.belonging import STORE_ID_KEY, compare, read_catalog
 from twinbus.store.verification.checks import CHECKS, Finding, Unchecked
 from twinbus.store.verification.examining import Examined, Snapshot, StoreSnapshot, examine, look_at_queues, sizes
 from twinbus.store.verification.sqlite import SqliteSnapshot
@@ -132,12 +133,12 @@ def files_in(directory: Path) -> Files:
 
 
 @contextmanager
-def unused(directory: Path) -> Iterator[None]:
-    """Nobody else uses the directory, and nobody begins to; nothing is written for that."""
+def unused(directory: Path) -> Iterator[Marks | None]:
+    """Nobody else uses the directory, and nobody begins to; nothing is written for that. Gives what is noted there."""
     check_finished(directory)
     path = directory / LOCK
     if not path.exists():
-        yield
+        yield None
         return
     lock = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -148,7 +149,7 @@ def unused(directory: Path) -> Iterator[None]:
                 f"A broker is using {directory}. Stop it, or ask it instead: without a directory, and with the"
                 " connection string of its namespace."
             ) from None
-        yield
+        yield Marks(lock)
     finally:
         os.close(lock)
 
@@ -180,5 +181,19 @@ def begun(snapshot: SqliteSnapshot) -> None:
 
 def verify_directory(directory: Path, progress: Progress) -> Report:
     """Check the files of a broker that is stopped."""
-    with unused(directory), opened_files(files_in(directory), is_in_use=False) as opened:
-        return verify(opened, progress)
+    with unused(directory) as marks, opened_files(files_in(directory), is_in_use=False) as opened:
+        report = verify(opened, progress)
+        told = {finding.where for finding in report.findings if finding.check == "identity"}
+        behind = [] if marks is None else [_behind(store, marks) for store in report.stores]
+        report.findings.extend(found for found in behind if found is not None and found.where not in told)
+        return report
+
+
+def _behind(store: Examined, marks: Marks) -> Finding | None:
+    """Commits that this directory has seen and that the store has not."""
+    noted = marks.read(store.number, store.meta.get(STORE_ID_KEY, ""))
+    if store.last_journal is None or noted <= store.last_journal:
+        return None
+    text = "It is older than what was served, or has lost its last commits."
+    told = f"row of the store's journal: {noted} was on the disk, and it is at {store.last_journal}"
+    return Finding("identity", f"store {store.number}", text, 1, (told,))

@@ -88,6 +88,7 @@ class CatalogFile:
         self._opened: apsw.Connection | None = self._open()
 
     def _open(self) -> apsw.Connection:
+        self._reserve.check()
         is_new = not os.path.exists(self._path)
         has_room = self._reserve.lay_aside()
         if has_room or is_new:

@@ -15,6 +15,7 @@ from twinbus.model.errors import BusError, Fault
 
 NAMESPACE_KEY = "namespace-id"
 GENERATION_KEY = "catalog-generation"
+FORGOTTEN = "that nobody remembers"
 STORE_KEY = "store-{}"  # Under this, the catalog keeps what it knows of each store.
 
 
@@ -39,7 +40,7 @@ class Belonging(NamedTuple):
 class KnownStore(NamedTuple):
     """What the catalog knows of a store."""
 
-    store: str
+    store: str  # Empty: that there is one, and nobody remembers its id.
     openings: int = 0
     journal: int = 0
     # Entities that the catalog has there may be missing, because an operator said so: they are made anew, empty.
@@ -136,18 +137,18 @@ def judge_store(
 ) -> StoreDoubt | None:
     """Whether what lies in a store's place is that store, as it was last served; None if nothing speaks against it."""
     if not is_there:
-        return None if known is None else doubt(Doubt.MISSING, place, "nothing", known.store)
+        return None if known is None else doubt(Doubt.MISSING, place, "nothing", known.store or FORGOTTEN)
     if found is None:
         if known is None:
             return None  # It is from before stores had ids, and so is the catalog.
-        return doubt(Doubt.OLDER, place, "it has no id", f"the id {known.store}")
+        return doubt(Doubt.OLDER, place, "it has no id", f"the id {known.store or FORGOTTEN}")
     if found.namespace and found.namespace != namespace:
         return doubt(Doubt.FOREIGN, place, found.namespace, namespace)
     if found.number >= 0 and found.number != place.number:
         return doubt(Doubt.SWAPPED, place, found.number, place.number)
     if known is None:
         return None  # It was made, and then the broker ended before the catalog knew of it.
-    if found.store != known.store:
+    if known.store and found.store != known.store:
         return doubt(Doubt.OTHER, place, found.store, known.store)
     if found.openings < known.openings:
         return doubt(Doubt.OLDER, place, f"opening {found.openings}", f"opening {known.openings} or later")

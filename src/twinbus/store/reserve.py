@@ -5,9 +5,14 @@ How much, when, and in which steps it is given up, is `store.room`'s decision, o
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from contextlib import suppress
 
+from twinbus.model.errors import BusError, Fault
+
+_OTHERWISE = (errno.ENOSPC, errno.EDQUOT, errno.ENOENT)  # Found out, and said, by whoever needs room or a directory.
 RESERVE_BYTES = 8 * 1024 * 1024
 
 
@@ -25,6 +30,21 @@ class Reserve:
             return os.path.getsize(self._path)
         except OSError:
             return 0
+
+    def check(self) -> None:
+        """Raise why there can be no room laid aside, if it is not for lack of room."""
+        try:
+            with open(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "rb") as file:
+                why = "" if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else "it is no file"
+        except OSError as problem:
+            why = "" if problem.errno in _OTHERWISE else os.strerror(problem.errno or 0)
+        if why:
+            raise BusError(
+                Fault.STORE_UNAVAILABLE,
+                f"Room for a full disk cannot be laid aside in {self._path}: {why}. Remove it, or give it to the user"
+                " that the broker runs as",
+                definite=True,
+            )
 
     def free_bytes(self) -> int:
         """What the disk has beside it."""

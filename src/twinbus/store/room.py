@@ -50,7 +50,8 @@ class Room:
         self._covered_bytes = COVER_BYTES
 
     def before_opening(self) -> None:
-        """Make room for opening where there is none."""
+        """Make room for opening where there is none; raises if room can never be laid aside."""
+        self._reserve.check()
         if os.path.exists(self._path) and self._reserve.free_bytes() < START_BYTES:
             self._reserve.give_up(START_BYTES)
 

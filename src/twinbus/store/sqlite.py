@@ -132,6 +132,8 @@ class SqliteStore:
         self.number = number
         self.identity: StoreIdentity | None = None
         self.synced_commits, self.sums = 0, Sums()  # For the metrics.
+        # Hears of the journal's last row when it is on the disk, before anybody is answered.
+        self.reached: Callable[[int], None] = lambda journal: None
         self._cache_bytes = cache_bytes
         self._retention_ms = journal_retention_ms
         self._tokens = TokenSource(epoch)
@@ -310,7 +312,9 @@ class SqliteStore:
         for command in phases[4]:
             call(_READS[type(command)], work, command)
         if work.finish():
-            self.synced_commits += self._synced
+            if self._synced:
+                self.synced_commits += 1
+                self.reached(self._memory.next_journal - 1)
             self.sums.add(work.journal)
         assert self._scales is not None
         self._scales.take(work.journal)

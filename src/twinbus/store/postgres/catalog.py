@@ -269,7 +269,12 @@ class CatalogDatabase:
             lambda: self._execute("UPDATE {s}.counter SET next_id = %s WHERE next_id <= %s", (number + 1, number))
         )
 
-    def raise_change(self, least: int) -> None:
+    def note(self, values: Mapping[str, str]) -> None:
+        """Keep what is known of the stores."""
+        for key, value in values.items():
+            self.set_meta(key, value)
+
+    def raise_generation(self, least: int) -> None:
         """Go on counting changes from there at least: an operator has said that this is the right catalog."""
         self._changed(lambda: self._execute("UPDATE {s}.counter SET change = greatest(change, %s)", (least,)))
 

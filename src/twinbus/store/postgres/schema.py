@@ -137,12 +137,12 @@ def prepare(connection: Connection, schema: str) -> None:
 
     Several gateways may start at once, so it happens under a lock that the schema's name stands for.
     """
-    if _version(connection, schema) == VERSION:
+    if version_of(connection, schema) == VERSION:
         return
     with connection.transaction():
         connection.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (f"twinbus {schema}",))
         connection.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(sql.Identifier(schema)))
-        version = _version(connection, schema)
+        version = version_of(connection, schema)
         if version is None:
             for statement in TABLES:
                 connection.execute(statement)
@@ -169,7 +169,8 @@ def unfinished(what: str) -> BusError:
     )
 
 
-def _version(connection: Connection, schema: str) -> int | None:
+def version_of(connection: Connection, schema: str) -> int | None:
+    """Which version a store's schema has, on a connection that looks there; None if the schema is empty."""
     tables = {row[0] for row in connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = %s", (schema,))}
     if not tables:
         return None
