@@ -237,7 +237,9 @@ class PostgresServer:
         """Stop it and remove its data, unless the directory is the caller's."""
         while self._kept:
             self._kept.popitem()[1].close()
-        self.stop()
-        if self._own:
+        if not self._own:
+            self.stop()
+        else:
+            self._end(signal.SIGQUIT)  # At once: nobody reads its data again, so that nothing need be on the disk.
             shutil.rmtree(self.directory, ignore_errors=True)
         self.account.close()
