@@ -16,6 +16,7 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage, ServiceBusRece
 from faults.remains import peeked
 from support.broker import BrokerProcess, wait_for
 from support.disks import fill_up, small_disk
+from support.processes import children_of
 from support.prompt import Prompt
 
 __all__ = ["small_disk"]
@@ -119,6 +120,43 @@ def test_what_was_acknowledged_before_a_backup_is_restored_once(
         # A cut: of each sender's messages all up to one, and none after it.
         there = [name in found for name in acknowledged]
         assert there == sorted(there, reverse=True)
+
+
+@pytest.mark.parametrize("moment", ["it begins", "it copies", "it verifies"])
+def test_a_broker_that_is_killed_while_it_is_backed_up(
+    broker: BrokerProcess, run: Prompt, tmp_path: Path, moment: str
+) -> None:
+    """What is left is refused, or is a whole backup; and the broker has everything."""
+    names = {f"{number}" for number in range(60)}
+    with (
+        ServiceBusClient.from_connection_string(broker.connection_string()) as client,
+        client.get_queue_sender("parts") as sender,
+    ):
+        sender.send_messages([ServiceBusMessage(b"x" * 3_000, message_id=name) for name in names])
+    place = tmp_path / "backup"
+    assert broker.request("POST", "/$api/backup", json.dumps({"destination": str(place)}))[0] == 200
+    steps = {"it begins": "", "it copies": "Copying", "it verifies": "Verifying"}
+
+    def is_now() -> bool:
+        told = json.loads(broker.request("GET", "/$api/backup")[1])
+        progress = told["progress"] or {"step": ""}
+        return told["state"] != "running" or progress["step"] == steps[moment]
+
+    wait_for(is_now, moment, interval_s=0.001)
+    assert broker.process is not None
+    helpers = children_of(broker.process.pid)
+    broker.kill()
+    wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in helpers), "the end of what the broker started")
+    if (place / "manifest.json").exists():
+        run("restore", str(place), str(tmp_path / "new"))
+        assert "whole." in run("verify", str(tmp_path / "new")).stdout
+    elif place.exists():
+        refused = run("restore", str(place), str(tmp_path / "new"), code=1).stderr
+        assert "was not finished" in " ".join(refused.split())
+        assert not (tmp_path / "new").exists()
+    broker.start()
+    assert set(everything(broker)) == names
+    run("backup", str(tmp_path / "another"))
 
 
 def test_a_running_broker_tells_what_is_damaged(broker: BrokerProcess, run: Prompt) -> None:

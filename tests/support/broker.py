@@ -113,6 +113,7 @@ class BrokerProcess:
         self.options = options
         self.log_level = log_level
         self.forked = forked
+        self.environment: dict[str, str] = {}  # Beside that of the tests.
         self.process: subprocess.Popen[bytes] | Forked | None = None
         self._log_file = directory / "broker.log"
         self._output_file = directory / "broker.out"
@@ -149,7 +150,7 @@ class BrokerProcess:
     def launch(self) -> None:
         """Start, and wait for nothing: several can be on their way at once."""
         assert self.process is None, "the broker is running"
-        environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+        environment = {**os.environ, "PYTHONUNBUFFERED": "1", **self.environment}
         command = self.command
         with (
             Path(os.devnull).open("rb") as nothing,

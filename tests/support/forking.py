@@ -23,6 +23,7 @@ from typing import IO, Any
 
 REQUEST_BYTES = 1 << 17  # Mostly the environment.
 SIGNAL_S = 10.0  # Longer than a server that is there takes to send a signal.
+AS_USER = "TWINBUS_TEST_USER"  # In the environment: the number of the user that a process becomes.
 PRELOADED = (
     "twinbus.broker.process",
     "twinbus.broker.config",
@@ -174,6 +175,11 @@ def _become(request: dict[str, Any], descriptors: list[int]) -> None:
     os.environ.clear()
     os.environ.update(request["environment"])
     os.chdir(request["directory"])
+    if AS_USER in os.environ:
+        user = int(os.environ[AS_USER])
+        os.setgroups([])
+        os.setgid(user)
+        os.setuid(user)
     sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w", buffering=1)  # noqa: SIM115
     if "PYTHONUNBUFFERED" in os.environ:
         sys.stdout.reconfigure(line_buffering=True)

@@ -24,6 +24,7 @@ import psycopg
 
 from support import optional
 from support.ports import free_ports
+from support.processes import children_of
 
 READY_S = 60
 USER = "twinbus"
@@ -98,13 +99,6 @@ class Account:
         """Remove what was copied."""
         if self._copied is not None:
             shutil.rmtree(self._copied, ignore_errors=True)
-
-
-def _children(pid: int) -> list[int]:
-    found: list[int] = []
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        found += map(int, (task / "children").read_text().split())
-    return found
 
 
 class PostgresServer:
@@ -189,7 +183,7 @@ class PostgresServer:
         if self.process is None or self.process.poll() is not None:
             return
         self.process.send_signal(signal.SIGSTOP)  # So that it has no more children than those that are found.
-        children = _children(self.process.pid)
+        children = children_of(self.process.pid)
         self._end(signal.SIGKILL)
         for child in children:
             with suppress(ProcessLookupError):

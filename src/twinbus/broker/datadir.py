@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from twinbus.broker.marks import Marks
@@ -19,9 +20,21 @@ LOCK = "lock"
 UNFINISHED = "unfinished"  # While this file is there, what lies beside it is a part of a copy.
 
 
+@contextmanager
+def usable(path: Path) -> Iterator[None]:
+    """What the system refuses, in words: a directory that may not be entered, a disk that is read-only."""
+    try:
+        yield
+    except OSError as problem:
+        where = f" ({problem.filename})" if str(problem.filename or path) != str(path) else ""
+        raise SettingsError(f"The data directory {path} cannot be used: {problem.strerror}{where}.") from None
+
+
 def check_finished(path: Path) -> None:
     """Refuse a part of a backup, or of what was restored from one: half a namespace must not look like a new one."""
-    if (path / UNFINISHED).exists():
+    with usable(path):
+        is_unfinished = (path / UNFINISHED).exists()
+    if is_unfinished:
         raise SettingsError(
             f"{path} holds a copy that was not finished: a `twinbus backup` or `restore` was interrupted. What it was"
             " copied from is as it was. Remove the directory and run the command again, or give it another place."
@@ -36,11 +49,9 @@ class DataDirectory:
         self.path = path
         if not is_unfinished:
             check_finished(path)
-        try:
+        with usable(path):
             path.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._lock = os.open(path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        except OSError as problem:
-            raise SettingsError(f"The data directory {path} cannot be used: {problem.strerror}.") from None
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -60,7 +71,7 @@ class DataDirectory:
     def _file(self, name: str) -> Path:
         """Where it really is: a database has its log beside the file that a link leads to, and its room is there."""
         path = self.path / name
-        return path.resolve() if path.is_symlink() else path
+        return Path(os.path.realpath(path)) if path.is_symlink() else path
 
     def present(self) -> list[int]:
         """The stores that have a file."""

@@ -27,6 +27,7 @@ from twinbus.entities.namespace import CREATED_KEY, Namespace
 from twinbus.model.clock import Clock
 from twinbus.model.errors import BusError, Fault
 from twinbus.sql.group import HOLD_S, Hold
+from twinbus.store import catalog
 from twinbus.store.catalog import CatalogFile
 from twinbus.store.identity import NAMESPACE_KEY
 from twinbus.store.quarantine import Position
@@ -140,24 +141,28 @@ class EmbeddedData:
         """Open the files that belong together; what does not is left as it is, and said."""
         self._files.check_catalog_is_there()
         check_namespace(self._files, self._settings.namespace_id)
+        # Looked at before it is opened: that would move its log, which may not even belong to it.
+        if (seen := catalog.look(self._directory.catalog)) is not None:
+            Belongings(self._files, *seen[:2]).check_catalog(seen[2])
         file = CatalogFile(str(self._directory.catalog))
         try:
             meta, rows = file.load()
             self._belonging = belonging = Belongings(self._files, meta, rows)
-            belonging.check_catalog(file.generation)
+            if seen is None:
+                belonging.check_catalog(file.generation)
             if belonging.is_new:
                 file.note({NAMESPACE_KEY: belonging.namespace})
         except BaseException:
             file.close()
             raise
-        self._catalog = catalog = CatalogShell(file)
+        self._catalog = shell = CatalogShell(file)
         for index in range(self._directory.stores(self._settings.stores, belonging.known)):
-            shell = StoreShell(index, partial(self._open_store, index), self.clock, self._audience)
-            shell.holds_still = True
-            self.stores.append(shell)
+            store = StoreShell(index, partial(self._open_store, index), self.clock, self._audience)
+            store.holds_still = True
+            self.stores.append(store)
         await start_all(self.stores)
         file.keep_ids_above(max((each.entity for store in self.stores for each in store.held), default=0))
-        namespace = Namespace(self._settings.name, self.clock, self.stores, catalog, view, new_uuid)
+        namespace = Namespace(self._settings.name, self.clock, self.stores, shell, view, new_uuid)
         namespace.load(meta, rows, file.dropping())
         if CREATED_KEY not in meta:
             await namespace.keep_creation_date()

@@ -15,7 +15,7 @@ import apsw
 from twinbus.broker.belonging import Look
 from twinbus.broker.datadir import DataDirectory
 from twinbus.broker.settings import SettingsError
-from twinbus.model.errors import BusError
+from twinbus.model.errors import BusError, Fault
 from twinbus.sql import sqlite
 from twinbus.store import identity_file
 from twinbus.store.identity import NAMESPACE_KEY, KnownStore, Place
@@ -57,11 +57,26 @@ class StoreFiles:
         """Whether there is a file with something in it, and who it says that it is."""
         if not self._has_something(index):
             return Look(False)
+        if (other := self._other_name(index)) is not None:
+            raise BusError(
+                Fault.STORE_UNAVAILABLE,
+                f"{self.place(index).where} and {other} are one file under two names, by a hard link. Opened under"
+                " both, it would be damaged: put the right files in their places, each a file of its own",
+            )
         return Look(True, identity_file.read(str(self._directory.store(index))))
 
     def present(self) -> list[int]:
         """The stores that have a file with something in it."""
         return [index for index in self._directory.present() if self._has_something(index)]
+
+    def _other_name(self, index: int) -> str | None:
+        """The name under which the same file is there once more, with another log."""
+        own = self._directory.store(index)
+        others = [self._directory.store(other) for other in self._directory.present() if other != index]
+        for other in (self._directory.catalog, *others):
+            if other != own and other.exists() and own.samefile(other):
+                return other.name
+        return None
 
     def _has_something(self, index: int) -> bool:
         return identity_file.is_there(str(self._directory.store(index)))

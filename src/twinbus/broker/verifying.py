@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from twinbus.broker.datadir import LOCK, check_finished
+from twinbus.broker.datadir import LOCK, check_finished, usable
 from twinbus.broker.marks import Marks
 from twinbus.broker.settings import SettingsError
 from twinbus.entities.making import places_of
@@ -121,13 +121,15 @@ class Files(NamedTuple):
 
 def files_in(directory: Path) -> Files:
     """The namespace in a directory; a SettingsError if there is none."""
-    if not directory.is_dir():
-        raise SettingsError(f"There is no directory {directory}.")
-    found = {int(match[1]): path for path in directory.iterdir() if (match := _STORE_FILE.fullmatch(path.name))}
-    catalog = directory / CATALOG_FILE
-    if not catalog.exists() and not found:
+    with usable(directory):
+        if not directory.is_dir():
+            raise SettingsError(f"There is no directory {directory}.")
+        found = {int(match[1]): path for path in directory.iterdir() if (match := _STORE_FILE.fullmatch(path.name))}
+        catalog = directory / CATALOG_FILE
+        has_catalog = catalog.exists()
+    if not has_catalog and not found:
         raise SettingsError(f"{directory} is no data directory: there is neither a catalog.db nor a store-N.db in it.")
-    if not catalog.exists():
+    if not has_catalog:
         raise SettingsError(f"The catalog {catalog} is not there: put back the one that belongs to the stores.")
     return Files(catalog, found)
 
@@ -137,10 +139,11 @@ def unused(directory: Path) -> Iterator[Marks | None]:
     """Nobody else uses the directory, and nobody begins to; nothing is written for that. Gives what is noted there."""
     check_finished(directory)
     path = directory / LOCK
-    if not path.exists():
+    with usable(directory):
+        lock = os.open(path, os.O_RDONLY | os.O_CLOEXEC) if path.exists() else None
+    if lock is None:
         yield None
         return
-    lock = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         try:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -5,6 +5,7 @@ Which tables there are, and what is written, is the business of whoever opens it
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import apsw
@@ -30,6 +31,8 @@ def connect(path: str, vfs: str | None = None, cache_kib: int = CACHE_KIB, *, al
 
     `alone` nobody else can open it, but no room on the disk is needed: the index of the log is in memory.
     """
+    if why := obstacle(path):
+        raise BusError(Fault.STORE_UNAVAILABLE, f"The database {path} could not be opened: {why}")
     database = None
     try:
         database = apsw.Connection(path, vfs=vfs)
@@ -62,22 +65,57 @@ def read_only(path: Path) -> apsw.Connection:
     Without a memory that processes share there is no `-shm` to be written, and at closing the log stays where it is.
     That needs a file which nobody else has open: whoever calls this holds the lock on the directory.
     """
-    path = path.resolve()  # SQLite keeps the log where a link leads to, not where the link is.
-    log = path.with_name(f"{path.name}-wal")
-    has_log = log.exists() and log.stat().st_size > 0
-    if has_log and _ALONE not in apsw.vfs_names():
-        raise BusError(Fault.NOT_IMPLEMENTED, "This system's SQLite cannot read a log without changing files.")
     try:
-        # With nothing in the log, not even an empty one is made if the file is said to be immutable.
-        address = f"{path.absolute().as_uri()}?{'mode=ro' if has_log else 'immutable=1'}"
-        flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
-        database = apsw.Connection(address, flags=flags, vfs=_ALONE if has_log else None)
-        leave_log(database)
-        _pragma(database, "locking_mode=exclusive")
-        _pragma(database, "schema_version")  # Nothing was read so far.
+        database = unread(path)
+        _pragma(database, "schema_version")
     except apsw.Error as error:
         raise BusError(Fault.STORE_UNAVAILABLE, f"The database {path} could not be read: {error}") from error
     return database
+
+
+def unread(path: Path) -> apsw.Connection:
+    """The same, before anything is read: what is wrong with the file itself is found by whoever reads."""
+    path = path.resolve()  # SQLite keeps the log where a link leads to, not where the link is.
+    if why := obstacle(str(path), writing=False):
+        raise BusError(Fault.STORE_UNAVAILABLE, f"The database {path} could not be read: {why}")
+    log = path.with_name(f"{path.name}-wal")
+    has_log = log.exists() and log.stat().st_size > 0
+    if has_log and not path.stat().st_size:
+        text = "is empty, and its log is not: opening it would remove the log. Put the right file back"
+        raise BusError(Fault.STORE_UNAVAILABLE, f"The database {path} {text}")
+    if has_log and _ALONE not in apsw.vfs_names():
+        raise BusError(Fault.NOT_IMPLEMENTED, "This system's SQLite cannot read a log without changing files.")
+    # With nothing in the log, not even an empty one is made if the file is said to be immutable.
+    address = f"{path.absolute().as_uri()}?{'mode=ro' if has_log else 'immutable=1'}"
+    flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+    database = apsw.Connection(address, flags=flags, vfs=_ALONE if has_log else None)
+    leave_log(database)
+    _pragma(database, "locking_mode=exclusive")
+    return database
+
+
+def obstacle(path: str, *, writing: bool = True) -> str:
+    """Why this process cannot use a database's files, whatever is in them: SQLite says little about that, if anything.
+
+    It opens a file that may only be read, and fails when it is to be written.
+    """
+    beside = ("", "-wal", "-shm") if writing else ("", "-wal")
+    for file in [f"{path}{name}" for name in beside]:
+        if not os.path.exists(file):
+            continue
+        if not os.path.isfile(file):
+            return f"{file} is not a file"
+        for right, word in ((os.R_OK, "read"), (os.W_OK, "written")):
+            if (right is os.R_OK or writing) and not _may(file, right):
+                return f"{file} cannot be {word} by the user that runs this"
+    directory = os.path.dirname(os.path.realpath(path))
+    if writing and os.path.isdir(directory) and not _may(directory, os.W_OK | os.X_OK):
+        return f"no file can be made in {directory} by the user that runs this"
+    return ""
+
+
+def _may(path: str, right: int) -> bool:
+    return os.access(path, right, effective_ids=os.access in os.supports_effective_ids)
 
 
 def set_synced(database: apsw.Connection, synced: bool) -> None:

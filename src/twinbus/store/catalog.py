@@ -9,7 +9,8 @@ import json
 import os
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from pathlib import Path
 from typing import NamedTuple
 
 import apsw
@@ -104,6 +105,7 @@ class CatalogFile:
         try:
             _prepare(database)
         except BaseException as problem:
+            sqlite.leave_log(database)
             database.close()
             if isinstance(problem, apsw.Error):
                 raise _unreadable(str(problem)) from problem
@@ -293,6 +295,23 @@ def read(database: apsw.Connection) -> tuple[dict[str, str], list[EntityRow], di
     return *_load(database), _dropping(database)
 
 
+def look(path: Path) -> tuple[dict[str, str], list[EntityRow], int] | None:
+    """A catalog's settings, its entities and how many changes it has seen, before it is opened: nothing is changed.
+
+    None if there is none yet, or one of an older version, which is opened first. Raises why it cannot be served.
+    """
+    if not path.exists() or not path.stat().st_size:
+        return None
+    try:
+        with closing(sqlite.unread(path)) as database:
+            if _checked_version(database) != VERSION:
+                return None
+            generation = database.execute("SELECT value FROM meta WHERE key = ?", (GENERATION_KEY,)).get
+            return *_load(database), int(generation or 0)
+    except (apsw.Error, ValueError) as error:
+        raise _unreadable(str(error)) from error
+
+
 # As bytes: a damaged text may not be one any more, which concerns its own row alone.
 _META = "SELECT CAST(key AS BLOB), CAST(value AS BLOB), checksum FROM meta"
 _ENTITIES = """
@@ -322,13 +341,21 @@ def _dropping(database: apsw.Connection) -> dict[int, int]:
 
 
 def _prepare(database: apsw.Connection) -> None:
+    version = _checked_version(database)
+    if version:
+        _migrate(database, version)
+        return
+    with database:
+        database.execute(_TABLES + _DROPPING)
+        for key, value in ((_VERSION_KEY, str(VERSION)), (GENERATION_KEY, "0")):
+            database.execute(_PUT_META, (key, value, checksum_of(key, value)))
+
+
+def _checked_version(database: apsw.Connection) -> int:
+    """The version of a file that is whole; 0 if there is nothing in it."""
     tables = {row[0] for row in database.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
     if not tables:
-        with database:
-            database.execute(_TABLES + _DROPPING)
-            for key, value in ((_VERSION_KEY, str(VERSION)), (GENERATION_KEY, "0")):
-                database.execute(_PUT_META, (key, value, checksum_of(key, value)))
-        return
+        return 0
     # It is small, and what is wrong with it is better known before anybody relies on it.
     found = database.execute("PRAGMA integrity_check(1)").get
     if found != "ok":
@@ -344,7 +371,7 @@ def _prepare(database: apsw.Connection) -> None:
             f"The catalog's file has version {version}, and this version of Twinbus knows only up to {VERSION}. Start"
             " the newer Twinbus that wrote it, or use another data directory.",
         )
-    _migrate(database, int(version))
+    return int(version)
 
 
 def _migrate(database: apsw.Connection, version: int) -> None:

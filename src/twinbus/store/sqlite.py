@@ -164,6 +164,7 @@ class SqliteStore:
             self._scales = Scales(self._memory, now_ms)
             self._watch = FileWatch(path)
         except BaseException:
+            sqlite.leave_log(self._database)  # What is wrong with it may be put right by other files.
             self._database.close()
             raise
 

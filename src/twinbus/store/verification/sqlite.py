@@ -5,7 +5,6 @@ What is asked is told in `questions`.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -93,20 +92,12 @@ class SqliteSnapshot:
 
 
 def _open(path: Path, is_in_use: bool) -> apsw.Connection:
+    if not is_in_use:
+        return sqlite.unread(path)
     path = path.resolve()  # The log lies beside the file itself, not beside a link to it.
-    address = path.as_uri()
-    log = f"{path}-wal"
-    if not is_in_use and not (os.path.exists(log) and os.path.getsize(log)):
-        # Nobody writes to it, so not even a lock is needed.
-        flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
-        return apsw.Connection(f"{address}?immutable=1", flags=flags)
     if not path.exists():
         raise apsw.CantOpenError("it is not there")
     database = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
     sqlite.leave_log(database)
-    if is_in_use:
-        database.set_busy_timeout(10_000)
-    else:
-        # The index of the log is kept in memory instead of in a file beside it.
-        database.execute("PRAGMA locking_mode=exclusive")
+    database.set_busy_timeout(10_000)
     return database

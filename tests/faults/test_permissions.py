@@ -1,0 +1,165 @@
+"""Files that the broker's user may not read or write, and one directory under two paths: named, and nothing is changed.
+
+As root the broker runs as nobody, since root may do everything.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from faults.test_files import ask, contents, is_all_there, killed, prepared, refusal, states, stores
+from support.broker import BrokerProcess
+from support.forking import AS_USER, run_twinbus
+
+__all__ = ["killed", "prepared"]
+
+Prepared = tuple[Path, dict[str, list[str]]]
+IS_ROOT = os.geteuid() == 0
+
+
+class Somebody:
+    """A broker of a user who is not root, in a directory that this user can reach, unlike those of pytest."""
+
+    def __init__(self, place: Path) -> None:
+        self.broker = BrokerProcess(place, options=("--no-console",))
+        self.user = pwd.getpwnam("nobody").pw_uid if IS_ROOT else os.geteuid()
+        self.environment = {AS_USER: str(self.user)} if IS_ROOT else {}
+        self.broker.environment = self.environment
+
+    def take(self, directory: Path) -> None:
+        """Have a copy of a namespace."""
+        shutil.copytree(directory, self.broker.data)
+        for path in (self.broker.data, *self.broker.data.iterdir()):
+            os.chown(path, self.user, -1)
+
+    def verify(self) -> subprocess.CompletedProcess[str]:
+        done = run_twinbus(["verify", str(self.broker.data)], {**os.environ, **self.environment}, timeout_s=60)
+        assert "Traceback" not in done.stderr
+        assert done.returncode != 70, done.stderr
+        return done
+
+
+@pytest.fixture
+def somebody() -> Iterator[Somebody]:
+    with tempfile.TemporaryDirectory(prefix="twinbus-somebody-") as place:
+        os.chmod(place, 0o755)
+        made = Somebody(Path(place))
+        yield made
+        made.broker.kill()
+        made.broker.data.chmod(0o700)
+
+
+@pytest.mark.parametrize(
+    ("name", "mode", "word"),
+    [
+        (".", 0o400, "cannot be used: Permission denied"),
+        (".", 0o500, "no file can be made in"),
+        ("lock", 0o000, "lock"),
+        ("catalog.db", 0o000, "cannot be read by the user that runs this"),
+        ("catalog.db", 0o400, "cannot be written by the user that runs this"),
+        ("catalog.db-wal", 0o400, "catalog.db-wal cannot be written"),
+        ("catalog.db.reserve", 0o400, "Room for a full disk cannot be laid aside"),
+    ],
+)
+def test_a_namespace_that_may_not_be_used_is_refused(
+    somebody: Somebody, killed: Prepared, name: str, mode: int, word: str
+) -> None:
+    directory, log = killed
+    broker = somebody.broker
+    somebody.take(directory)
+    before, was = contents(broker), (broker.data / name).stat().st_mode
+    (broker.data / name).chmod(mode)
+    if not (broker.data / name).is_dir() or mode & 0o100:
+        assert somebody.verify().returncode in (0, 2)
+    said = " ".join(refusal(broker).split())
+    assert word in said
+    (broker.data / name).chmod(was)
+    assert contents(broker) == before
+    is_all_there(broker.start(), log)
+
+
+def test_stores_that_may_not_be_used_are_named(somebody: Somebody, prepared: Prepared) -> None:
+    directory, log = prepared
+    broker = somebody.broker
+    somebody.take(directory)
+    harmed = {"store-0.db": 0o000, "store-1.db": 0o400, "store-2.db.reserve": 0o000}
+    before = {name: (broker.data / name).read_bytes() for name in ("store-0.db", "store-1.db", "store-2.db")}
+    for name, mode in harmed.items():
+        (broker.data / name).chmod(mode)
+    verified = somebody.verify()
+    assert (verified.returncode, "store-0.db cannot be read" in verified.stderr) == (2, True)
+    broker.start()
+    assert states(broker) == ["failed", "failed", "failed", "up"]
+    reasons = [store["reason"] for store in stores(broker)]
+    assert "store-0.db cannot be read by the user that runs this" in reasons[0]
+    assert "store-1.db cannot be written by the user that runs this" in reasons[1]
+    assert "store-2.db.reserve: Permission denied" in reasons[2]
+    for name in harmed:
+        (broker.data / name).chmod(0o600)
+    assert {name: (broker.data / name).read_bytes() for name in before} == before
+    for number in range(3):
+        ask(broker, "POST", f"stores/{number}/up", {})
+    is_all_there(broker, log)
+
+
+# Paths
+
+
+@pytest.fixture
+def mounted(tmp_path: Path) -> Iterator[Callable[..., Path]]:
+    """Another path of a directory; a test is skipped where that is not allowed."""
+    made: list[Path] = []
+
+    def mount(directory: Path, *options: str) -> Path:
+        path = tmp_path / f"path-{len(made)}"
+        path.mkdir()
+        done = subprocess.run(["mount", "--bind", directory, path], capture_output=True, text=True)
+        if done.returncode:
+            pytest.skip(f"a directory cannot be mounted at a second path here: {done.stderr.strip()}")
+        made.append(path)
+        for option in options:
+            subprocess.run(["mount", "-o", f"remount,bind,{option}", path], check=True)
+        return path
+
+    yield mount
+    for path in reversed(made):
+        subprocess.run(["umount", "--lazy", path], check=True)
+
+
+def test_a_directory_under_two_paths_is_served_once(
+    prepared: Prepared, mounted: Callable[..., Path], tmp_path: Path
+) -> None:
+    broker = BrokerProcess(tmp_path / "one", options=("--no-console",))
+    shutil.copytree(prepared[0], broker.data)
+    with broker:
+        linked = BrokerProcess(tmp_path / "two", options=("--no-console",))
+        linked.data.symlink_to(broker.data)
+        assert "Another process is using the data directory" in refusal(linked)
+        other = BrokerProcess(tmp_path / "three", options=("--no-console",))
+        other.data = mounted(broker.data)
+        assert "Another process is using the data directory" in refusal(other)
+        done = run_twinbus(["verify", str(other.data)], os.environ, timeout_s=60)
+        assert "A broker is using" in done.stderr
+        is_all_there(broker, prepared[1])
+
+
+def test_a_read_only_disk_is_named_and_can_be_verified(
+    killed: Prepared, mounted: Callable[..., Path], tmp_path: Path
+) -> None:
+    broker = BrokerProcess(tmp_path / "one", options=("--no-console",))
+    shutil.copytree(killed[0], broker.data)
+    before = contents(broker)
+    directory, broker.data = broker.data, mounted(broker.data, "ro")
+    assert "Read-only file system" in refusal(broker)
+    assert "whole." in run_twinbus(["verify", str(broker.data)], os.environ, timeout_s=60).stdout
+    assert contents(broker) == before
+    broker.data = directory
+    is_all_there(broker.start(), killed[1])
