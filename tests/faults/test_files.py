@@ -17,7 +17,7 @@ import apsw
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 
-from support.broker import BrokerProcess, wait_for
+from support.broker import BrokerProcess, HttpError, wait_for
 from support.forking import run_twinbus
 
 QUEUES = [f"queue-{number}" for number in range(4)]  # One on each store.
@@ -164,6 +164,46 @@ def test_files_that_are_taken_away_from_a_running_broker(broker: BrokerProcess, 
     for number in (1, 2, 3):
         ask(broker, "POST", f"stores/{number}/up", {})
     assert states(broker) == ["up"] * 4
+    is_all_there(broker, sent)
+
+
+@pytest.mark.parametrize("how", ["removed", "replaced", "moved"])
+def test_a_catalog_that_is_taken_away_from_a_running_broker(
+    broker: BrokerProcess, sent: dict[str, list[str]], how: str
+) -> None:
+    """Entities would be made in a file that nobody can open any more; messages go on meanwhile."""
+    path = broker.data / "catalog.db"
+    older = path.read_bytes()
+    broker.start()
+    broker.create_queue("before")
+    away = broker.directory / "away"
+    away.mkdir()
+    for file in broker.data.glob("catalog.db*"):
+        file.rename(away / file.name)
+    if how != "moved":
+        shutil.rmtree(away)
+    if how == "replaced":
+        path.write_bytes(older)
+    with pytest.raises(HttpError, match=r"503: .*catalog could not be written: its files were"):
+        broker.create_queue("later")
+    assert "takes no changes" in broker.request("GET", "/readyz")[1]
+    assert "its files were" in str(ask(broker, "GET", "status")["catalog_problem"])
+    for queue, ids in send(broker, QUEUES[:1], "second").items():
+        sent[queue] = sent[queue] + ids
+    if how == "moved":
+        for file in away.iterdir():
+            file.rename(broker.data / file.name)
+    else:
+        assert broker.stop() == 0
+        said = refusal(broker)
+        assert "catalog.db.rescued-" in said if how == "removed" else "The catalog is older" in said
+        for file in broker.data.glob("catalog.db-*"):
+            file.unlink()
+        (rescued,) = broker.data.glob("catalog.db.rescued-*")
+        rescued.rename(path)
+        broker.start()
+    broker.create_queue("later")
+    assert broker.count("before") == 0
     is_all_there(broker, sent)
 
 

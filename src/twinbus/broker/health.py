@@ -57,6 +57,14 @@ class Health:
             for store in hosted.stores
             if store.state_name == StoreState.SET_ASIDE.value
         ]
+        return found + self._catalog_doubts()
+
+    def _catalog_doubts(self) -> list[str]:
+        found = [
+            f"the catalog of '{hosted.settings.name}' takes no changes: `twinbus status` says why."
+            for hosted in self._hosted
+            if hosted.data.catalog_problem
+        ]
         for hosted in self._hosted:
             quarantine = hosted.namespace.quarantine
             if aside := len(quarantine.orphans()) + len(quarantine.unreadable):
@@ -91,8 +99,7 @@ class Health:
         return Finding(False, f"{'; '.join(text for _, text in ill)}.", min(since for since, _ in ill))
 
     async def _catalog(self) -> Finding:
-        aside = [doubt for doubt in self.doubts() if "entities" in doubt]
-        return self._judged("catalog", " ".join(aside))
+        return self._judged("catalog", " ".join(self._catalog_doubts()))
 
     async def _disk(self) -> Finding:
         for hosted, measures in zip(self._hosted, self._measures, strict=True):

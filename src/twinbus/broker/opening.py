@@ -69,6 +69,11 @@ class Data(Protocol):
         """Open catalog and stores; after a failure, `close` releases what was opened."""
         ...
 
+    @property
+    def catalog_problem(self) -> str:
+        """Why nothing can be changed in the catalog, if somebody has taken its files away."""
+        ...
+
     def open_journal(self, index: int) -> JournalSource:
         """The journal of a store, for reading beside its commits; called on a thread."""
         ...
@@ -135,7 +140,13 @@ class EmbeddedData:
         """Who the namespace is, and how many changes its catalog has seen: both tell a restored one from another."""
         if self._belonging is None or self._catalog is None:
             return {}
-        return {"id": self._belonging.namespace, "generation": self._catalog.generation}
+        known = {"id": self._belonging.namespace, "generation": self._catalog.generation}
+        return known | ({"catalog_problem": self.catalog_problem} if self.catalog_problem else {})
+
+    @property
+    def catalog_problem(self) -> str:
+        """As it was when it was last looked after."""
+        return "" if self._catalog is None else self._catalog.problem
 
     async def open(self) -> Namespace:
         """Open the files that belong together; what does not is left as it is, and said."""
@@ -198,6 +209,7 @@ class EmbeddedData:
         """Have the catalog know how far the stores are, so that an older copy of one is recognised."""
         if self._catalog is None or self._belonging is None:
             return
+        await self._catalog.look_after()
         await asyncio.gather(*(self._note_position(store) for store in self.stores))
         if values := self._belonging.news():
             await self._catalog.note(values)

@@ -181,6 +181,11 @@ class SharedData:
         await self._catalog.note(news)
         return moved
 
+    @property
+    def catalog_problem(self) -> str:
+        """There are no files that somebody could take away."""
+        return ""
+
     def open_journal(self, index: int) -> PostgresJournal:
         """The journal of a store, for reading beside the commits of all gateways."""
         return PostgresJournal(self._addresses[index].uri, self._places.schema(index))

@@ -98,10 +98,13 @@ class StoreFiles:
         names = ", ".join(self.place(index).where for index in self.present())
         if not names or self.has_catalog():
             return
+        path = self._directory.catalog
+        rescued = sorted(file.name for file in path.parent.glob(f"{path.name}.rescued-*"))
+        saved = f" ({rescued[-1]} has what a broker saved of it)" if rescued else ""
         raise SettingsError(
             f"{self._directory.catalog} is missing or empty, and messaging stores are there: {names}. Without the"
-            " catalog nobody knows their entities and keys. Put catalog.db back, with its catalog.db-wal if there is"
-            " one, or have it made anew from what the stores remember: twinbus catalog rebuild"
+            f" catalog nobody knows their entities and keys. Put catalog.db back, with its catalog.db-wal if there is"
+            f" one{saved}, or have it made anew from what the stores remember: twinbus catalog rebuild"
             f" {self._directory.path}. Nothing was changed."
         )
 

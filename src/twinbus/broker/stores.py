@@ -435,6 +435,15 @@ class CatalogShell:
 
         return await asyncio.get_running_loop().run_in_executor(self._executor, run)
 
+    async def look_after(self) -> None:
+        """Find out whether its files are still in their place."""
+        await self._run(self._file.look_after)
+
+    @property
+    def problem(self) -> str:
+        """Why nothing can be changed in it, if its files were taken away."""
+        return self._file.problem
+
     def hold(self, reached: Callable[[], None]) -> Hold:
         """Have changes pause when the one under way is done."""
         hold, loop = Hold(reached), asyncio.get_running_loop()

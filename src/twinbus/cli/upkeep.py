@@ -66,6 +66,8 @@ async def status(
             "Entities": ", ".join(f"{number:,} {kind}" for kind, number in entities.items()),
         }
     )
+    if problem := found.get("catalog_problem"):
+        output.remark(f"The catalog takes no changes: {clean(problem)}.")
     output.line()
     show_stores(output, found["stores"])
 

@@ -52,6 +52,7 @@ EVENTS: dict[str, str] = {
     "message.damaged": "A message does not match its checksum and was set aside.",
     "catalog.row.unreadable": "A row of the catalog cannot be read; it stays, and its entity is not available.",
     "catalog.down": "Entities cannot be changed: the catalog's database does not answer.",
+    "catalog.lost": "Nothing can be changed in the catalog: its files were taken away while it was served.",
     "catalog.up": "The catalog's database answers again.",
     "policy.changed": "A policy of the namespace was made, changed or removed: by the settings, or through the API.",
     "entity.remade": "A store was replaced or accepted by an operator; an entity that it lacks was made anew, empty.",

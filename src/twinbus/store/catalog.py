@@ -19,6 +19,7 @@ from twinbus.model.errors import BusError, Fault
 from twinbus.model.failpoints import failpoint
 from twinbus.model.logged import EventLog
 from twinbus.sql import sqlite
+from twinbus.store.file_watch import FileWatch
 from twinbus.store.identity import GENERATION_KEY
 from twinbus.store.reserve import Reserve
 
@@ -86,11 +87,16 @@ class CatalogFile:
         self.known_generation = 0  # When it was last looked at.
         self._reserve = Reserve(f"{os.path.realpath(path)}.reserve", RESERVE_BYTES)
         self._is_alone = False
+        self.problem = ""  # Why nothing can be changed, for somebody has taken its files away.
+        self._is_lost = False
+        self._watch: FileWatch | None = None
         self._opened: apsw.Connection | None = self._open()
 
     def _open(self) -> apsw.Connection:
         self._reserve.check()
         is_new = not os.path.exists(self._path)
+        if is_new and self._watch is not None:
+            raise BusError(Fault.STORE_UNAVAILABLE, "The catalog's file is not there any more: put it back")
         has_room = self._reserve.lay_aside()
         if has_room or is_new:
             return self._connect()
@@ -111,6 +117,9 @@ class CatalogFile:
                 raise _unreadable(str(problem)) from problem
             raise
         self._is_alone = alone
+        if self._watch is not None:
+            self._watch.close()
+        self._watch = FileWatch(self._path)
         return database
 
     @property
@@ -211,10 +220,15 @@ class CatalogFile:
 
     def close(self) -> None:
         """Move the log into the file and release it."""
+        if self._watch is not None:
+            self._watch.close()
         if self._opened is None:
             return
         try:
-            sqlite.checkpoint(self._opened, truncate=True)
+            if self.problem:
+                sqlite.leave_log(self._opened)  # What has its name now may be another's.
+            else:
+                sqlite.checkpoint(self._opened, truncate=True)
         except apsw.Error as error:
             _log.warning(
                 "checkpoint.failed",
@@ -222,6 +236,33 @@ class CatalogFile:
                 error=error,
             )
         self._opened.close()
+
+    def look_after(self) -> None:
+        """Find out whether its files are still in their place; `problem` says what is the matter."""
+        is_removed = self._watch.look() if self._watch is not None and not self._is_lost else None
+        if self._is_lost or (is_removed is None and not self.problem):
+            return
+        if is_removed is None:
+            self.problem = ""  # They were put back.
+            return
+        problem = "its files were moved to another place while it was served; put them back"
+        if is_removed:
+            problem = self._rescued()
+        if problem != self.problem:
+            _log.critical("catalog.lost", "the catalog takes no changes: {error}", error=problem)
+        self.problem = problem
+
+    def _rescued(self) -> str:
+        assert self._watch is not None
+        try:
+            name = self._watch.save(self._database, self.known_generation)
+        except (apsw.Error, OSError) as error:
+            return f"its files were removed or replaced while it was served, and cannot be saved: {error}"
+        self._is_lost = True
+        return (
+            f"its files were removed or replaced while it was served. Everything in it was saved as {name}: stop the"
+            " broker, and put that in its place, without a -wal beside it"
+        )
 
     def _make_room(self) -> None:
         """Give up what was laid aside, and move the log: its file is room then, too."""
@@ -246,6 +287,9 @@ class CatalogFile:
         """One transaction, on disk when it ends."""
         try:
             failpoint("catalog.write.before")
+            self.look_after()
+            if self.problem:
+                raise BusError(Fault.STORE_UNAVAILABLE, f"The catalog could not be written: {self.problem}")
             with self._database:
                 yield
             self._reserve.lay_aside()

@@ -1,7 +1,7 @@
-"""Whether the files that a store has open are still the ones at their path, and what is done if they are not.
+"""Whether the files that a store or a catalog has open are still the ones at their path, and what is done if not.
 
 Removing or replacing the files of a running broker does not stop it: SQLite goes on writing into files that have
-no name any more, and everything in them is gone when they are closed. So a store looks now and then, and saves itself.
+no name any more, and everything in them is gone when they are closed. So both look now and then, and save themselves.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ class FileWatch:
             return None
         return any(os.fstat(file).st_nlink == 0 for _, file in self._files)
 
-    def save(self, database: apsw.Connection, now_ms: int) -> str:
-        """Write everything that is committed to a new file beside the path; its name."""
+    def save(self, database: apsw.Connection, number: int) -> str:
+        """Write everything that is committed to a new file beside the path; its name, which ends with the number."""
         os.makedirs(os.path.dirname(self._path) or ".", mode=0o700, exist_ok=True)
-        target = f"{self._path}.rescued-{now_ms}"
+        target = f"{self._path}.rescued-{number}"
         database.execute("VACUUM INTO ?", (target,))
         os.chmod(target, 0o600)
         return os.path.basename(target)

@@ -41,6 +41,7 @@ class World:
     wall: Clock = field(default_factory=Clock)
     orphans: list[Any] = field(default_factory=list)
     failing: int = 0
+    catalog_problem: str = ""
     expires_s: int | None = None
 
     def health(self) -> Health:
@@ -51,6 +52,7 @@ class World:
             exporter=exporter,
             settings=SimpleNamespace(name="contoso", data_directory="/secret"),
             namespace=SimpleNamespace(quarantine=quarantine),
+            data=SimpleNamespace(catalog_problem=self.catalog_problem),
         )
         made = Health([hosted], [self.disk], self.clock, self.wall, self.expires_s)  # type: ignore[list-item]
         made.loop.end()
@@ -68,6 +70,14 @@ async def test_everything_is_well(world: World) -> None:
     found = {name: (await check()).ok for name, check in health.checks().items()}
     assert found == dict.fromkeys(("store", "catalog", "disk", "clock", "certs", "journal", "loop"), True)
     assert health.serves()
+
+
+async def test_a_catalog_whose_files_were_taken_away_is_named_without_where_it_is(world: World) -> None:
+    world.catalog_problem = "its files in /secret were removed"
+    health = world.health()
+    finding = await health.checks()["catalog"]()
+    assert not finding.ok
+    assert health.doubts() == ["the catalog of 'contoso' takes no changes: `twinbus status` says why."]
 
 
 async def test_a_store_that_is_not_up_is_named_with_its_state(world: World) -> None:
