@@ -31,7 +31,7 @@ SAYS = {
     ],
     "outbox.py": ["safe on this disk: 20 messages", "the namespace is back, and has 20", "in order"],
     "job_scheduler.py": ["a worker, killed after its work: exit code -9", "done: invoice-1 invoice-2 invoice-3"],
-    "pairing.py": ["diverted: 10", "received from the primary: 20", "orders: failed over -> healthy"],
+    "pairing.py": ["diverted: 10", "orders: failed over -> healthy", "received from the primary: 20"],
     "overlapped_sends.py": ["acknowledged: 200", "in the queue: 200"],
     "relay_replication.py": [
         "answered through the relay that was killed: 10",
