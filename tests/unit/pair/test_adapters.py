@@ -13,7 +13,7 @@ from twinbus.pair.core import namespaces_of
 from twinbus.pair.namespace.own_client import OwnClientNamespace
 from twinbus.pair.namespace.port import RemoteNamespace
 from twinbus.pair.sdk import messages as sdk
-from twinbus.pair.sdk.namespace import SdkNamespace
+from twinbus.pair.sdk.namespace import SdkNamespace, asynchronous
 
 PROOF = "SharedAccessKeyName=policy;SharedAccessKey=key"
 AZURE = f"Endpoint=sb://contoso.servicebus.windows.net/;{PROOF}"
@@ -89,3 +89,16 @@ def test_the_port_of_a_connection_string_is_dialled_by_the_way_that_was_asked_fo
     client = sdk.new_client(flavour, f"Endpoint=sb://broker.example:5701;{PROOF}", settings)
     config = client.get_queue_sender("orders")._config
     assert (config.transport_type, config.connection_port) == (transport, port)
+
+
+def test_a_client_made_after_another_one_proves_who_it_is_in_the_same_way_and_tries_as_often() -> None:
+    """A signature is no token of an identity provider, and must be sent as what it is."""
+    signature = "SharedAccessSignature sr=a&sig=b&se=1&skn=c"
+    text = f"Endpoint=sb://contoso.servicebus.windows.net/;SharedAccessSignature={signature}"
+    client = ServiceBusClient.from_connection_string(text, retry_total=7, user_agent="shop", **WEBSOCKET)
+    made = asynchronous(client)
+    assert made._credential.token_type == client._credential.token_type
+    settings = [
+        (each._config.retry_total, each._config.user_agent, each._config.transport_type) for each in (client, made)
+    ]
+    assert settings[0] == settings[1]

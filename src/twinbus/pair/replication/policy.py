@@ -73,6 +73,12 @@ class Names:
             return mapped[:position], mapped[position + len(SUBSCRIPTIONS) :]
         return self.entity(topic, 1), name
 
+    def place(self, name: str, subscription: str | None, namespace: int) -> tuple[str, str | None]:
+        """A queue's name, or a topic's with a subscription's."""
+        if subscription is None:
+            return self.entity(name, namespace), None
+        return self.subscription(name, subscription, namespace)
+
     def path(self, path: str, namespace: int) -> str:
         """An entity's path in one of the two namespaces, a subscription's included."""
         position = path.lower().find(SUBSCRIPTIONS)

@@ -170,15 +170,15 @@ class ReplicatedSending:
             batch = await self._sender(1 - active).create_message_batch(max_size_in_bytes)
         return batch
 
-    def refuse_schedule(self) -> NoReturn:
-        """There would be two numbers for each message."""
+    async def schedule_messages(self, messages: Any, schedule_time_utc: Any, **kwargs: Any) -> NoReturn:
+        """Refused: there would be two numbers for each message."""
         raise NotReplicatedError(
             "schedule_messages gives one number for each message, and there are two copies. A message that carries its"
             " scheduled_enqueue_time_utc can be sent with send_messages."
         )
 
-    def refuse_cancel(self) -> NoReturn:
-        """As scheduling is refused."""
+    async def cancel_scheduled_messages(self, sequence_numbers: Any, **kwargs: Any) -> NoReturn:
+        """Refused, as scheduling is."""
         raise NotReplicatedError("Nothing can be scheduled by number in two namespaces, so nothing can be cancelled.")
 
     @property

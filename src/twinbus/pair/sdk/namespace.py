@@ -29,8 +29,10 @@ from twinbus.client.management import NOT_FOUND
 from twinbus.pair.namespace.open_links import OpenLinks
 from twinbus.pair.namespace.port import ATTEMPT_TIMEOUT_S, BrokerFacts, Receiver, RemoteNamespace
 from twinbus.pair.namespace.soundness import Sign
+from twinbus.pair.sdk.attempts import attempt_of, remember_attempt
 from twinbus.pair.sdk.client_errors import heard_in, text
 from twinbus.pair.sdk.links import ReceiveLink, SdkLink, SendLink, properties_of
+from twinbus.pair.sdk.messages import target_of
 
 if TYPE_CHECKING:
     from twinbus.client.atom import Administration
@@ -42,6 +44,17 @@ _SIGNS = {
     What.PROTOCOL_BROKEN: Sign.GARBLED,
     None: Sign.SILENT,
 }
+# What a client that is made after another one has of it, apart from the way to its namespace.
+_TRYING = (
+    "retry_total",
+    "retry_backoff_factor",
+    "retry_backoff_max",
+    "try_timeout",
+    "socket_timeout",
+    "use_tls",
+    "user_agent",
+    "logging_enable",
+)
 _NOWHERE = "$cbs"  # The SDK wants to know an entity even for a connection without links.
 
 
@@ -67,7 +80,7 @@ class SdkNamespace(RemoteNamespace):
             settings.setdefault("ssl_context", ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))  # Nobody is asked for anything.
         elif tls is not None and not settings.get("connection_verify"):
             settings.setdefault("ssl_context", tls)
-        self._client = _client(target, settings)
+        self._client = _client(target, settings, _PortCredential)
         self._senders = OpenLinks(self._open_sender)
         self._leaving: set[asyncio.Task[None]] = set()
 
@@ -254,13 +267,13 @@ async def _send_together(link: SendLink, payloads: Sequence[bytes]) -> None:
         raise of_each(error, len(payloads)) from error
 
 
-def _client(target: ConnectionString, chosen: dict[str, Any]) -> ServiceBusClient:
+def _client(target: ConnectionString, chosen: dict[str, Any], credential: type[AnyCredential]) -> ServiceBusClient:
     """Trying again is for those who use the port: they know what else could be done."""
     settings: dict[str, Any] = {"transport_type": TransportType.Amqp, "retry_total": 0} | chosen
     host = target.host if target.tls else f"{target.host}:{target.port}"
     if target.tls and target.port != TLS_PORT and not _is_websocket(settings["transport_type"]):
         settings.setdefault("custom_endpoint_address", f"sb://{target.host}:{target.port}")
-    return ServiceBusClient(host, _credential_of(target), **settings)
+    return ServiceBusClient(host, _credential_of(target, credential), **settings)
 
 
 def _is_websocket(transport_type: Any) -> bool:
@@ -292,15 +305,15 @@ def needs_sdk(client: Any, target: ConnectionString) -> bool:
     return (parts.hostname, parts.port) != (target.host, target.port)
 
 
-def _credential_of(target: ConnectionString) -> Any:
+def _credential_of(target: ConnectionString, kind: type[AnyCredential]) -> Any:
     if target.credential is not None:
-        return _AnyCredential(target.credential)
+        return kind(target.credential)
     if target.signature is not None:
         return AzureSasCredential(target.signature)
     return AzureNamedKeyCredential(target.policy or "", target.key or "")
 
 
-class _AnyCredential:
+class AnyCredential:
     """A credential of an application of either flavour, awaited as the asynchronous SDK does."""
 
     def __init__(self, credential: Any) -> None:
@@ -310,14 +323,32 @@ class _AnyCredential:
             self.token_type = token_type
 
     async def get_token(self, *scopes: str, **kwargs: Any) -> Any:
-        """It may ask a service, which may be down."""
+        """It may ask a service, for as long as that takes."""
         get_token: Callable[..., Any] = self._credential.get_token
+        if inspect.iscoroutinefunction(get_token):
+            return await get_token(*scopes, **kwargs)
+        return await asyncio.to_thread(get_token, *scopes, **kwargs)
+
+
+class _PortCredential(AnyCredential):
+    """The same where all failures are a ClientError."""
+
+    async def get_token(self, *scopes: str, **kwargs: Any) -> Any:
+        """The service that is asked may be down."""
         try:
-            if inspect.iscoroutinefunction(get_token):
-                return await get_token(*scopes, **kwargs)
-            return await asyncio.to_thread(get_token, *scopes, **kwargs)
+            return await super().get_token(*scopes, **kwargs)
         except Exception as problem:
             raise ClientError(NO_TOKEN, f"no token for '{' '.join(scopes)}': {problem}") from problem
+
+
+def asynchronous(client: Any) -> ServiceBusClient:
+    """A client for asyncio with the settings of a synchronous one; call it on the loop that it shall run on."""
+    config = client._config
+    settings = {name: getattr(config, name) for name in _TRYING if hasattr(config, name)}
+    settings |= {"retry_mode": config.retry_mode.value, **settings_of(client)}
+    made = _client(target_of(client), settings, AnyCredential)
+    remember_attempt(made, attempt_of(client))
+    return made
 
 
 def _proxy(settings: Mapping[str, Any] | None) -> str | None:

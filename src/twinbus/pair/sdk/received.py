@@ -11,9 +11,8 @@ import datetime
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential
 from azure.servicebus import ServiceBusReceivedMessage as ServiceBusReceivedMessage
-from azure.servicebus.aio import ServiceBusClient, ServiceBusSession
+from azure.servicebus.aio import ServiceBusSession
 from azure.servicebus.amqp import AmqpAnnotatedMessage
 from azure.servicebus.exceptions import (
     MessageAlreadySettled,
@@ -23,8 +22,7 @@ from azure.servicebus.exceptions import (
     SessionLockLostError,
 )
 
-from twinbus.pair.sdk.attempts import attempt_of, in_time, remember_attempt
-from twinbus.pair.sdk.messages import target_of
+from twinbus.pair.sdk.attempts import in_time
 
 
 def fields_of(message: Any) -> tuple[Any, Any, Mapping[Any, Any] | None]:
@@ -142,41 +140,3 @@ class PairedSession(ServiceBusSession):
             if not isinstance(answer, BaseException):
                 return answer
         raise answers[0]
-
-
-class _Awaited:
-    """A synchronous application's source of tokens, for a client that awaits them."""
-
-    def __init__(self, credential: Any) -> None:
-        self._credential = credential
-
-    async def get_token(self, *scopes: str, **kwargs: Any) -> Any:
-        return await asyncio.to_thread(self._credential.get_token, *scopes, **kwargs)
-
-    async def close(self) -> None:
-        return
-
-
-def asynchronous(client: Any) -> ServiceBusClient:
-    """A client for asyncio with the settings of a synchronous one; call it on the loop that it shall run on."""
-    target, config = target_of(client), client._config
-    credential: Any = client._credential
-    if target.policy and target.key:
-        credential = AzureNamedKeyCredential(target.policy, target.key)
-    elif not isinstance(credential, AzureNamedKeyCredential | AzureSasCredential):
-        credential = _Awaited(credential)
-    names = ("retry_total", "retry_backoff_factor", "try_timeout", "socket_timeout", "http_proxy", "use_tls")
-    settings = {name: getattr(config, name) for name in names if hasattr(config, name)}
-    made = ServiceBusClient(
-        client.fully_qualified_namespace,
-        credential,
-        retry_backoff_max=config.retry_backoff_max,
-        retry_mode=config.retry_mode.value,
-        transport_type=config.transport_type,
-        custom_endpoint_address=client._custom_endpoint_address,
-        connection_verify=client._connection_verify,
-        ssl_context=client._ssl_context,
-        **settings,
-    )
-    remember_attempt(made, attempt_of(client))
-    return made

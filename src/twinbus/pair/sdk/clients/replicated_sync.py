@@ -8,45 +8,41 @@ the first namespace.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from datetime import datetime
-from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from azure.servicebus import (
     ServiceBusClient,
-    ServiceBusMessageBatch,
     ServiceBusReceivedMessage,
     ServiceBusReceiver,
     ServiceBusSender,
     ServiceBusSession,
 )
 
-from twinbus.pair.description import PairDescription, second_string
 from twinbus.pair.ledger.ledger import LedgerCore
 from twinbus.pair.loop_thread import LoopThread
 from twinbus.pair.replication.receiver import ReplicatedReceiving
 from twinbus.pair.replication.sender import ReplicatedSending
 from twinbus.pair.sdk import messages as sdk
-from twinbus.pair.sdk import received as receiving_sdk
 from twinbus.pair.sdk.attempts import BoundedSender, become
 from twinbus.pair.sdk.clients import replicated_aio
+from twinbus.pair.sdk.clients.replicated import FromTwo, done_by
+from twinbus.pair.sdk.namespace import asynchronous
+from twinbus.pair.sdk.received import PairedSession
 
 
-class ReplicatedClient(ServiceBusClient):
+class ReplicatedClient(FromTwo, ServiceBusClient):
     """`azure.servicebus.ServiceBusClient` over two namespaces that hold the same messages."""
 
-    def __init__(
-        self,
-        clients: tuple[ServiceBusClient, ServiceBusClient],
-        make: Callable[[], replicated_aio.ReplicatedClient],
-    ) -> None:
-        """Made by `from_connection_strings` or `from_clients`; `make` is called on the loop that all of it runs on."""
-        vars(self).update(vars(sdk.copy_of(clients[0])))
-        self._direct = tuple(sdk.copy_of(client) for client in clients)
+    sdk_client = ServiceBusClient
+
+    def __init__(self, primary: ServiceBusClient, secondary: ServiceBusClient, **settings: Any) -> None:
+        """It has the settings and credentials of two clients of the SDK; the rest is as in the one for asyncio."""
+        vars(self).update(vars(sdk.copy_of(primary)))
+        self._direct = (sdk.copy_of(primary), sdk.copy_of(secondary))
         self._loop_thread = LoopThread()
 
         async def made() -> replicated_aio.ReplicatedClient:
-            return make()
+            return replicated_aio.ReplicatedClient(asynchronous(primary), asynchronous(secondary), **settings)
 
         try:
             self._client = self._loop_thread.run(made())
@@ -55,50 +51,9 @@ class ReplicatedClient(ServiceBusClient):
             raise
 
     @classmethod
-    def from_connection_strings(cls, primary: str, secondary: str, **kwargs: Any) -> ReplicatedClient:
-        """A client from two connection strings; the arguments are those of the one for asyncio."""
-        attempts = kwargs.get("attempts", replicated_aio.ATTEMPTS)
-        timeout_s = kwargs.get("attempt_timeout", replicated_aio.ATTEMPT_TIMEOUT_S)
-        settings = sdk.bounded(attempts, timeout_s) | dict(kwargs.get("client_settings") or {})
-        return cls(
-            (
-                sdk.new_client(ServiceBusClient, primary, settings),
-                sdk.new_client(ServiceBusClient, secondary, settings),
-            ),
-            lambda: replicated_aio.ReplicatedClient.from_connection_strings(primary, secondary, **kwargs),
-        )
-
-    @classmethod
-    def from_description(
-        cls, description: PairDescription | Path | str | None = None, **kwargs: Any
-    ) -> ReplicatedClient:
-        """A client of two namespaces as a TOML file describes them, or without one the environment."""
-        pair = PairDescription.read(description)
-        settings = sdk.bounded(pair.options.attempts, pair.options.seconds("attempt_timeout"))
-        settings |= dict(kwargs.get("client_settings") or {})
-        first, second = (
-            sdk.new_client(ServiceBusClient, namespace.connection_string, settings, namespace.ca)
-            for namespace in (pair.primary, pair.secondary)
-        )
-        return cls(
-            (first, second),
-            lambda: replicated_aio.ReplicatedClient.from_description(pair, **kwargs),
-        )
-
-    @classmethod
     def from_clients(cls, primary: ServiceBusClient, secondary: ServiceBusClient, **kwargs: Any) -> ReplicatedClient:
         """A client with the settings and credentials of two clients of the SDK, which it does not use otherwise."""
-        return cls(
-            (primary, secondary),
-            lambda: replicated_aio.ReplicatedClient(
-                receiving_sdk.asynchronous(primary), receiving_sdk.asynchronous(secondary), **kwargs
-            ),
-        )
-
-    @classmethod
-    def from_connection_string(cls, conn_str: str, *, secondary: str | None = None, **kwargs: Any) -> ReplicatedClient:
-        """A client from one connection string; without `secondary` the other is in TWINBUS_SECONDARY."""
-        return cls.from_connection_strings(conn_str, second_string(secondary, cls.__name__), **kwargs)
+        return cls(primary, secondary, **kwargs)
 
     @property
     def ledger(self) -> LedgerCore | None:
@@ -112,40 +67,25 @@ class ReplicatedClient(ServiceBusClient):
     def get_queue_sender(self, queue_name: str, **kwargs: Any) -> ReplicatedSender:
         """A sender to a queue that is in both namespaces."""
         first = super().get_queue_sender(queue_name, **kwargs)
-        return ReplicatedSender._for(
-            self,
-            first,
-            self._client.get_queue_sender(queue_name, **kwargs),
-            lambda namespace, name: self._direct[namespace].get_queue_sender(name, **kwargs),
-        )
+        return ReplicatedSender._for(self, first, "get_queue_sender", kwargs)
 
     def get_topic_sender(self, topic_name: str, **kwargs: Any) -> ReplicatedSender:
         """A sender to a topic that is in both namespaces."""
         first = super().get_topic_sender(topic_name, **kwargs)
-        return ReplicatedSender._for(
-            self,
-            first,
-            self._client.get_topic_sender(topic_name, **kwargs),
-            lambda namespace, name: self._direct[namespace].get_topic_sender(name, **kwargs),
-        )
+        return ReplicatedSender._for(self, first, "get_topic_sender", kwargs)
 
     def get_queue_receiver(self, queue_name: str, **kwargs: Any) -> ReplicatedReceiver:
         """A receiver of a queue that is in both namespaces, each message once."""
-        return ReplicatedReceiver._for(
-            self._loop_thread,
-            super().get_queue_receiver(queue_name, **_of_the_sdk(kwargs)),
-            kwargs,
-            lambda rest: self._client.get_queue_receiver(queue_name, **rest),
-        )
+        first = super().get_queue_receiver(queue_name, **_of_the_sdk(kwargs))
+        make = self._client.get_queue_receiver
+        return ReplicatedReceiver._for(self._loop_thread, first, kwargs, lambda rest: make(queue_name, **rest))
 
     def get_subscription_receiver(self, topic_name: str, subscription_name: str, **kwargs: Any) -> ReplicatedReceiver:
         """A receiver of a subscription that is in both namespaces, each message once."""
-        return ReplicatedReceiver._for(
-            self._loop_thread,
-            super().get_subscription_receiver(topic_name, subscription_name, **_of_the_sdk(kwargs)),
-            kwargs,
-            lambda rest: self._client.get_subscription_receiver(topic_name, subscription_name, **rest),
-        )
+        names = (topic_name, subscription_name)
+        first = super().get_subscription_receiver(*names, **_of_the_sdk(kwargs))
+        make = self._client.get_subscription_receiver
+        return ReplicatedReceiver._for(self._loop_thread, first, kwargs, lambda rest: make(*names, **rest))
 
     def close(self) -> None:
         """Close everything that was handed out, and both clients."""
@@ -161,6 +101,16 @@ class ReplicatedClient(ServiceBusClient):
         self.close()
 
 
+def _wait(self: Any, work: Any) -> Any:
+    return self._loop_thread.run(work)
+
+
+@done_by(
+    ReplicatedSending,
+    "_sending",
+    ("create_message_batch", "schedule_messages", "cancel_scheduled_messages"),
+    _wait,
+)
 class ReplicatedSender(ServiceBusSender):
     """`azure.servicebus.ServiceBusSender` for an entity that is in two namespaces. Made by a replicated client."""
 
@@ -171,17 +121,16 @@ class ReplicatedSender(ServiceBusSender):
 
     @classmethod
     def _for(
-        cls,
-        client: ReplicatedClient,
-        first: ServiceBusSender,
-        sender: replicated_aio.ReplicatedSender,
-        make: Callable[[int, str], ServiceBusSender],
+        cls, client: ReplicatedClient, first: ServiceBusSender, method: str, kwargs: dict[str, Any]
     ) -> ReplicatedSender:
         made = become(first, cls, client)
-        made._loop_thread, made._sending = client._loop_thread, sender._sending
-        entity, clients = client._client.entity, client._direct
-        made._make = lambda at: become(make(at, entity(first.entity_name, at)), BoundedSender, clients[at])
-        made._senders = {}
+        name, on_loop, direct = first.entity_name, client._client, client._direct
+        made._loop_thread, made._sending = client._loop_thread, getattr(on_loop, method)(name, **kwargs)._sending
+
+        def make(at: int) -> Any:
+            return become(getattr(direct[at], method)(on_loop.entity(name, at), **kwargs), BoundedSender, direct[at])
+
+        made._make, made._senders = make, {}
         return made
 
     def send_messages(self, message: Any, *, timeout: float | None = None, **kwargs: Any) -> None:
@@ -205,22 +154,6 @@ class ReplicatedSender(ServiceBusSender):
             self._senders[namespace] = self._make(namespace)
         return self._senders[namespace]
 
-    def create_message_batch(self, max_size_in_bytes: int | None = None) -> ServiceBusMessageBatch:
-        """A batch of the size that the active namespace takes."""
-        return self._loop_thread.run(self._sending.create_message_batch(max_size_in_bytes))
-
-    def schedule_messages(
-        self, messages: Any, schedule_time_utc: datetime, *, timeout: float | None = None, **kwargs: Any
-    ) -> NoReturn:
-        """Refused: there would be two numbers for each message."""
-        self._sending.refuse_schedule()
-
-    def cancel_scheduled_messages(
-        self, sequence_numbers: int | list[int], *, timeout: float | None = None, **kwargs: Any
-    ) -> NoReturn:
-        """Refused, as scheduling is."""
-        self._sending.refuse_cancel()
-
     def close(self) -> None:
         """Close both."""
         if not self._sending.is_closed:
@@ -236,6 +169,19 @@ class ReplicatedSender(ServiceBusSender):
         self.close()
 
 
+@done_by(
+    ReplicatedReceiving,
+    "_receiving",
+    (
+        "peek_messages",
+        "complete_message",
+        "abandon_message",
+        "defer_message",
+        "dead_letter_message",
+        "renew_message_lock",
+    ),
+    _wait,
+)
 class ReplicatedReceiver(ServiceBusReceiver):
     """`azure.servicebus.ServiceBusReceiver` over one or two namespaces, and a ledger. Made by a client."""
 
@@ -269,51 +215,16 @@ class ReplicatedReceiver(ServiceBusReceiver):
         return self._watched(self._loop_thread.run(self._receiving.receive_messages(max_message_count, max_wait_time)))
 
     def receive_deferred_messages(
-        self,
-        sequence_numbers: int | list[int],
-        *,
-        namespace: str | None = None,
-        timeout: float | None = None,
-        **kwargs: Any,
+        self, sequence_numbers: int | list[int], **kwargs: Any
     ) -> list[ServiceBusReceivedMessage]:
-        """Messages that were put aside under these numbers, in one namespace or in any: a number may be in both."""
-        work = self._receiving.receive_deferred_messages(
-            sequence_numbers, namespace=namespace, timeout=timeout, **kwargs
+        """Messages that were put aside under these numbers, in one `namespace` or in any: a number may be in both."""
+        return self._watched(
+            self._loop_thread.run(self._receiving.receive_deferred_messages(sequence_numbers, **kwargs))
         )
-        return self._watched(self._loop_thread.run(work))
 
     def namespace_of(self, message: ServiceBusReceivedMessage) -> str:
         """The namespace that a message came from; its number is a number there."""
         return self._receiving.namespace_of(message)
-
-    def peek_messages(self, max_message_count: int = 1, **kwargs: Any) -> list[ServiceBusReceivedMessage]:
-        """A look at both namespaces; copies of one message are shown once."""
-        return self._loop_thread.run(self._receiving.peek_messages(max_message_count, **kwargs))
-
-    def complete_message(self, message: ServiceBusReceivedMessage) -> None:
-        """The work is done: marked in the ledger first, then settled at the broker."""
-        self._loop_thread.run(self._receiving.complete_message(message))
-
-    def abandon_message(self, message: ServiceBusReceivedMessage) -> None:
-        """Give it back; the same copy is handed out again."""
-        self._loop_thread.run(self._receiving.abandon_message(message))
-
-    def defer_message(self, message: ServiceBusReceivedMessage) -> None:
-        """Put it aside under its number; its other copies are not needed any more."""
-        self._loop_thread.run(self._receiving.defer_message(message))
-
-    def dead_letter_message(
-        self, message: ServiceBusReceivedMessage, reason: str | None = None, error_description: str | None = None
-    ) -> None:
-        """Nobody is to work on it: the ledger counts it as done, the copy goes to its dead-letter queue."""
-        self._loop_thread.run(self._receiving.dead_letter_message(message, reason, error_description))
-
-    def renew_message_lock(
-        self, message: ServiceBusReceivedMessage, *, timeout: float | None = None, **kwargs: Any
-    ) -> datetime:
-        """Lock it for longer, and let its claim hold for longer."""
-        until: datetime = self._loop_thread.run(self._receiving.renew_message_lock(message, timeout=timeout, **kwargs))
-        return until
 
     @property
     def session(self) -> ServiceBusSession:
@@ -357,10 +268,11 @@ class ReplicatedReceiver(ServiceBusReceiver):
         self.close()
 
 
+@done_by(PairedSession, "_both", ("renew_lock", "get_state", "set_state"), _wait)
 class _Session(ServiceBusSession):
     """A session for a synchronous application and its lock renewer."""
 
-    def __init__(self, loop_thread: LoopThread, session: Any) -> None:
+    def __init__(self, loop_thread: LoopThread, session: PairedSession) -> None:
         super().__init__(session.session_id, session._receiver)
         self._loop_thread = loop_thread
         self._both = session
@@ -374,23 +286,11 @@ class _Session(ServiceBusSession):
     def _lock_expired(self) -> bool:
         return bool(self._both._lock_expired)
 
-    def renew_lock(self, *, timeout: float | None = None, **kwargs: Any) -> Any:
-        """Renew both locks."""
-        return self._loop_thread.run(self._both.renew_lock(timeout=timeout, **kwargs))
-
-    def get_state(self, *, timeout: float | None = None, **kwargs: Any) -> Any:
-        """The state, from the first namespace that has one."""
-        return self._loop_thread.run(self._both.get_state(timeout=timeout, **kwargs))
-
-    def set_state(self, state: Any, *, timeout: float | None = None, **kwargs: Any) -> None:
-        """Write the state in both."""
-        self._loop_thread.run(self._both.set_state(state, timeout=timeout, **kwargs))
-
 
 def through_ledger(
     loop_thread: LoopThread,
     ledger: LedgerCore,
-    client: Any,
+    client: ServiceBusClient,
     name: str,
     subscription: str | None,
     kwargs: dict[str, Any],
@@ -398,8 +298,7 @@ def through_ledger(
     """A receiver of one namespace through a ledger, for paired clients; it has a connection of its own."""
 
     def make(rest: dict[str, Any]) -> replicated_aio.ReplicatedReceiver:
-        of_client = receiving_sdk.asynchronous(client)
-        return replicated_aio.through_ledger(ledger, of_client, name, subscription, rest)
+        return replicated_aio.through_ledger(ledger, asynchronous(client), name, subscription, rest)
 
     settings = _of_the_sdk(kwargs)
     if subscription is None:
