@@ -13,12 +13,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from twinbus.client import ConnectionString
 from twinbus.model.logged import EventLog
 from twinbus.pair.background import Background
 from twinbus.pair.errors import OutboxError
 from twinbus.pair.namespace.own_client import OwnClientNamespace
-from twinbus.pair.namespace.port import RemoteNamespace, refuse_same
+from twinbus.pair.namespace.port import RemoteNamespace
 from twinbus.pair.options import SendAvailabilityOptions
 from twinbus.pair.outbox.behind_pair import PairOutbox
 from twinbus.pair.outbox.outbox import Outbox
@@ -190,18 +189,6 @@ def _moved(progress: Progress) -> dict[str, Any]:
     return {"moved": dict(progress.moved), "dead": progress.dead, "problem": progress.problem}
 
 
-def namespaces(
-    primary: str, secondary: str, kwargs: dict[str, Any], timeout_s: float
-) -> tuple[RemoteNamespace, RemoteNamespace]:
-    """Both namespaces, from their connection strings."""
-    tls = sdk.trusting(kwargs)
-    first, second = ConnectionString.parse(primary), ConnectionString.parse(secondary)
-    refuse_same(first, second)
-    return OwnClientNamespace("primary", first, tls=tls, timeout_s=timeout_s), OwnClientNamespace(
-        "secondary", second, tls=tls, timeout_s=timeout_s
-    )
-
-
 def namespaces_of(
     primary: Any,
     secondary: Any,
@@ -212,20 +199,22 @@ def namespaces_of(
 
     Each is reached over our own client, unless the options say otherwise, or only the SDK knows the way.
     """
-    first, second = described or (
-        _over_own_client("primary", primary, options),
-        _over_own_client("secondary", secondary, options),
+    first, second = described or (None, None)
+    return (
+        _namespace_of("primary", primary, options, first),
+        _namespace_of("secondary", secondary, options, second),
     )
-    return _adapted(first, primary, options), _adapted(second, secondary, options)
 
 
-def _over_own_client(role: str, client: Any, options: SendAvailabilityOptions) -> RemoteNamespace:
-    settings = settings_of(client)
-    timeout_s = options.seconds("attempt_timeout")
-    return OwnClientNamespace(role, sdk.target_of(client), tls=sdk.trusting(settings), timeout_s=timeout_s)
-
-
-def _adapted(namespace: RemoteNamespace, client: Any, options: SendAvailabilityOptions) -> RemoteNamespace:
+def _namespace_of(
+    role: str, client: Any, options: SendAvailabilityOptions, described: RemoteNamespace | None
+) -> RemoteNamespace:
+    namespace = described or OwnClientNamespace(
+        role,
+        sdk.target_of(client),
+        tls=sdk.trusting(settings_of(client)),
+        timeout_s=options.seconds("attempt_timeout"),
+    )
     if options.adapter == "sdk" or needs_sdk(client, namespace.target):
         return SdkNamespace.instead_of(namespace, client)
     return namespace

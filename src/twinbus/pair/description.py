@@ -60,9 +60,9 @@ class NamespaceDescription:
     ca: Path | None = None  # Authorities to trust.
     datacenter: str | None = None  # Where it is, for namespaces that do not say.
 
-    def namespace(self, role: str, timeout_s: float) -> OwnClientNamespace:
-        """The namespace, for our own client."""
-        tls = None if self.ca is None else ssl.create_default_context(cafile=self.ca)
+    def namespace(self, role: str, timeout_s: float, tls: ssl.SSLContext | None = None) -> OwnClientNamespace:
+        """The namespace, for our own client; `tls` is for one that names no authorities."""
+        tls = tls if self.ca is None else ssl.create_default_context(cafile=self.ca)
         target = ConnectionString.parse(self.connection_string)
         return OwnClientNamespace(role, target, tls=tls, http_address=self.http, timeout_s=timeout_s)
 
@@ -98,10 +98,11 @@ class PairDescription:
             raise DescriptionError(str(path), [Problem((), f"is not TOML: {problem}")]) from None
         return _Reading(str(path), document, environment, path.parent).pair()
 
-    def namespaces(self) -> tuple[OwnClientNamespace, OwnClientNamespace]:
-        """Both namespaces, for our own client."""
+    def namespaces(self, tls: ssl.SSLContext | None = None) -> tuple[OwnClientNamespace, OwnClientNamespace]:
+        """Both namespaces, for our own client; `tls` is for those that name no authorities."""
         timeout_s = self.options.seconds("attempt_timeout")
-        first, second = self.primary.namespace("primary", timeout_s), self.secondary.namespace("secondary", timeout_s)
+        first = self.primary.namespace("primary", timeout_s, tls)
+        second = self.secondary.namespace("secondary", timeout_s, tls)
         refuse_same(first.target, second.target)
         return first, second
 

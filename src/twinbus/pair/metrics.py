@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
@@ -32,7 +32,7 @@ _FROM_BAD_TO_WORSE = (State.HEALTHY, State.SUSPECT, State.FAILED_OVER, State.REF
 class PairMetrics(Collector):
     """Register it: `REGISTRY.register(PairMetrics(client))`. One for each pair and registry."""
 
-    def __init__(self, client: PairedClient, ledger: LedgerCore | None = None) -> None:
+    def __init__(self, client: PairedClient[Any, Any], ledger: LedgerCore | None = None) -> None:
         """`ledger` is the one that the client's receivers use, if they use one."""
         self._core = client._core
         self._ledger = ledger

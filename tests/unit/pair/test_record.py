@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from twinbus.pair.core import PairCore, namespaces
+from twinbus.pair.core import PairCore
+from twinbus.pair.description import NamespaceDescription, PairDescription
 from twinbus.pair.options import SendAvailabilityOptions
 from twinbus.pair.route.health import Event
 from twinbus.pair.route.health_board import Scope
@@ -21,7 +22,8 @@ class Clock:
 
 def made(clock: Clock) -> PairCore:
     options = SendAvailabilityOptions(failover_interval=5, ping_primary_interval=60)
-    return PairCore(*namespaces(ENDPOINT.format(1), ENDPOINT.format(2), {}, 1.0), options, clock=clock)
+    pair = PairDescription(*(NamespaceDescription(ENDPOINT.format(port)) for port in (1, 2)), options)
+    return PairCore(*pair.namespaces(), options, clock=clock)
 
 
 async def test_the_next_ping_is_told_while_something_is_failed_over() -> None:

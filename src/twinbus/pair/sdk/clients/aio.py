@@ -12,17 +12,16 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 from azure.servicebus import ServiceBusMessageBatch
-from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver, ServiceBusSender
+from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver
 from azure.servicebus.exceptions import OperationTimeoutError
 
 from twinbus.pair import tracing
 from twinbus.pair.core import PairStatus
-from twinbus.pair.ledger.ledger import LedgerCore
 from twinbus.pair.namespace.open_links import heard
 from twinbus.pair.outbox.rows import Queued
 from twinbus.pair.route.overlapped import MAX_IN_FLIGHT, Outcome, Window, Windows
 from twinbus.pair.sdk import messages as sdk
-from twinbus.pair.sdk.attempts import NOT_OPEN, AsyncBoundedSender, become, ended, open_link, sharing
+from twinbus.pair.sdk.attempts import NOT_OPEN, AsyncBoundedSender, ended, open_link
 from twinbus.pair.sdk.clients.paired import PairedClient
 from twinbus.pair.sdk.clients.replicated_aio import through_ledger
 from twinbus.pair.sdk.clients.sending import PairedSending, left
@@ -32,88 +31,10 @@ T = TypeVar("T")
 GRACE_S = 0.25  # For the SDK to end its attempts by itself.
 
 
-class PairedServiceBusClient(PairedClient, ServiceBusClient):
-    """`azure.servicebus.aio.ServiceBusClient` over a pair of namespaces. Use it with `async with`."""
-
-    sdk_client = ServiceBusClient
-    primary: ServiceBusClient
-    secondary: ServiceBusClient
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._starting: asyncio.Task[Any] | None = None
-
-    async def pair(self) -> PairStatus:
-        """Make the pair, as far as that is possible now. Done by `async with`, and by the first send."""
-        if self._starting is None:
-            self._starting = asyncio.create_task(self._core.open())
-        try:
-            await asyncio.shield(self._starting)
-        except BaseException:
-            if self._starting.done():
-                self._starting = None  # The next one may try again.
-            raise
-        return self.status()
-
-    def get_queue_sender(
-        self, queue_name: str, *, always: bool | None = None, ordered: bool | None = None, **kwargs: Any
-    ) -> PairedSender:
-        """A sender to a queue of the primary that goes on sending when the primary is down.
-
-        `always` (first into the outbox) and `ordered` are as the client has them, unless they are given.
-        """
-        return PairedSender._for(self, self.primary.get_queue_sender(queue_name, **kwargs), always, ordered)
-
-    def get_topic_sender(
-        self, topic_name: str, *, always: bool | None = None, ordered: bool | None = None, **kwargs: Any
-    ) -> PairedSender:
-        """A sender to a topic of the primary that goes on sending when the primary is down.
-
-        `always` (first into the outbox) and `ordered` are as the client has them, unless they are given.
-        """
-        return PairedSender._for(self, self.primary.get_topic_sender(topic_name, **kwargs), always, ordered)
-
-    def get_queue_receiver(
-        self, queue_name: str, *, ledger: LedgerCore | None = None, **kwargs: Any
-    ) -> ServiceBusReceiver:
-        """A receiver from the primary; what was diverted reaches it through the syphon.
-
-        With a ledger, what comes twice is handed out once (docs/replication.md), and a lost lock is no error, unless
-        `goes_on=False` says so.
-        """
-        if ledger is not None:
-            return through_ledger(ledger, self.primary, queue_name, None, kwargs)
-        return self.primary.get_queue_receiver(queue_name, **kwargs)
-
-    def get_subscription_receiver(
-        self, topic_name: str, subscription_name: str, *, ledger: LedgerCore | None = None, **kwargs: Any
-    ) -> ServiceBusReceiver:
-        """A receiver from a subscription of the primary; with a ledger, as for a queue."""
-        if ledger is not None:
-            return through_ledger(ledger, self.primary, topic_name, subscription_name, kwargs)
-        return self.primary.get_subscription_receiver(topic_name, subscription_name, **kwargs)
-
-    async def close(self) -> None:
-        """End pings and pumps, and close both namespaces' clients."""
-        await self._core.close()
-        await asyncio.gather(self.primary.close(), self.secondary.close())
-
-    async def __aenter__(self) -> PairedServiceBusClient:
-        try:
-            await self.pair()
-        except BaseException:
-            await self.close()
-            raise
-        return self
-
-    async def __aexit__(self, *args: object) -> None:
-        await self.close()
-
-
 class PairedSender(AsyncBoundedSender):
     """The SDK's sender for the primary, which goes on sending when the primary is down. Made by a paired client.
 
-    It shares its state with the sender that the SDK's client made, which does what is the SDK's own.
+    It shares its state with the sender that the SDK's client made (`_own`), which does what is the SDK's own.
     """
 
     __slots__ = ("_own",)
@@ -121,20 +42,7 @@ class PairedSender(AsyncBoundedSender):
     _pair: PairedServiceBusClient
     _sending: PairedSending
     _windows: Windows
-    _opening: asyncio.Task[None] | None
-
-    @classmethod
-    def _for(
-        cls, client: PairedServiceBusClient, sender: ServiceBusSender, always: bool | None, ordered: bool | None
-    ) -> PairedSender:
-        own = become(sender, AsyncBoundedSender, client.primary)
-        paired = sharing(own, cls)
-        paired._own = own
-        paired._pair = client
-        paired._sending = sending = client._sending(own, always, ordered)
-        paired._windows = Windows(lambda message: sending.carry(message, None))
-        paired._opening = None
-        return paired
+    _opening: asyncio.Task[None] | None = None
 
     async def send_messages(  # type: ignore[override] # What only the outbox has is more than the SDK can say.
         self, message: Any, *, timeout: float | None = None, **kwargs: Any
@@ -263,6 +171,48 @@ class PairedSender(AsyncBoundedSender):
             except Exception as error:
                 failed = error
             self._sending.opened(failed)
+        return self
+
+    async def __aexit__(self, *args: object) -> None:
+        await self.close()
+
+
+class PairedServiceBusClient(PairedClient[PairedSender, ServiceBusReceiver], ServiceBusClient):
+    """`azure.servicebus.aio.ServiceBusClient` over a pair of namespaces. Use it with `async with`."""
+
+    sdk_client = ServiceBusClient
+    bounded_sender, paired_sender = AsyncBoundedSender, PairedSender
+    through_ledger = staticmethod(through_ledger)
+    primary: ServiceBusClient
+    secondary: ServiceBusClient
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._starting: asyncio.Task[Any] | None = None
+
+    async def pair(self) -> PairStatus:
+        """Make the pair, as far as that is possible now. Done by `async with`, and by the first send."""
+        if self._starting is None:
+            self._starting = asyncio.create_task(self._core.open())
+        try:
+            await asyncio.shield(self._starting)
+        except BaseException:
+            if self._starting.done():
+                self._starting = None  # The next one may try again.
+            raise
+        return self.status()
+
+    async def close(self) -> None:
+        """End pings and pumps, and close both namespaces' clients."""
+        await self._core.close()
+        await asyncio.gather(self.primary.close(), self.secondary.close())
+
+    async def __aenter__(self) -> PairedServiceBusClient:
+        try:
+            await self.pair()
+        except BaseException:
+            await self.close()
+            raise
         return self
 
     async def __aexit__(self, *args: object) -> None:

@@ -6,27 +6,37 @@ flavours is how to wait: that is in `sync` and `aio`, which name the SDK's clien
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from twinbus.pair.backlog.diversion import Diverted
-from twinbus.pair.core import PairCore, PairStatus, namespaces, namespaces_of
-from twinbus.pair.description import PairDescription, second_string
+from twinbus.pair.core import PairCore, PairStatus, namespaces_of
+from twinbus.pair.description import NamespaceDescription, PairDescription, second_string
 from twinbus.pair.ending import check_open
+from twinbus.pair.ledger.ledger import LedgerCore
 from twinbus.pair.namespace.port import RemoteNamespace
 from twinbus.pair.options import SendAvailabilityOptions
 from twinbus.pair.outbox.outbox import Outbox
 from twinbus.pair.outbox.rows import Queued
 from twinbus.pair.route.health_board import Change
+from twinbus.pair.route.overlapped import Windows
 from twinbus.pair.sdk import messages as sdk
+from twinbus.pair.sdk.attempts import become, sharing
 from twinbus.pair.sdk.clients.sending import PairedSending
 
+S = TypeVar("S")  # The flavour's sender.
+R = TypeVar("R")  # The SDK's receiver of that flavour.
 
-class PairedClient:
-    """Two clients of the SDK, and what is between them."""
 
-    sdk_client: ClassVar[Any]  # The SDK's own client, of the flavour's kind.
+class PairedClient(Generic[S, R]):
+    """Two clients of the SDK, and what is between them. A flavour has these classes, and a way to use a ledger."""
+
+    sdk_client: ClassVar[Any]
+    bounded_sender: ClassVar[Any]
+    paired_sender: ClassVar[Any]
+    through_ledger: Any
 
     def __init__(
         self,
@@ -59,66 +69,27 @@ class PairedClient:
 
     @classmethod
     def from_connection_strings(
-        cls,
-        primary: str,
-        secondary: str,
-        options: SendAvailabilityOptions | None = None,
-        *,
-        primary_name: str | None = None,
-        on_change: Callable[[Change], None] | None = None,
-        on_diverted: Callable[[Diverted], None] | None = None,
-        outbox: Outbox | Path | str | None = None,
-        always: bool = False,
-        on_queued: Callable[[Queued], None] | None = None,
-        **kwargs: Any,
+        cls, primary: str, secondary: str, options: SendAvailabilityOptions | None = None, **kwargs: Any
     ) -> Self:
-        """A pair from two connection strings; other arguments are the SDK client's own."""
-        options = options or SendAvailabilityOptions()
-        settings = sdk.bounded(options.attempts, options.seconds("attempt_timeout")) | kwargs
-        return cls(
-            sdk.new_client(cls.sdk_client, primary, settings),
-            sdk.new_client(cls.sdk_client, secondary, settings),
-            options,
-            primary_name=primary_name,
-            on_change=on_change,
-            on_diverted=on_diverted,
-            outbox=outbox,
-            always=always,
-            on_queued=on_queued,
-            _namespaces=namespaces(primary, secondary, kwargs, options.seconds("attempt_timeout")),
-        )
+        """A pair from two connection strings; arguments that the constructor does not have are the SDK client's."""
+        namespaces = NamespaceDescription(primary), NamespaceDescription(secondary)
+        return cls._described(PairDescription(*namespaces, options or SendAvailabilityOptions()), kwargs)
 
     @classmethod
-    def from_description(
-        cls,
-        description: PairDescription | Path | str | None = None,
-        *,
-        on_change: Callable[[Change], None] | None = None,
-        on_diverted: Callable[[Diverted], None] | None = None,
-        outbox: Outbox | Path | str | None = None,
-        always: bool = False,
-        on_queued: Callable[[Queued], None] | None = None,
-        **kwargs: Any,
-    ) -> Self:
+    def from_description(cls, description: PairDescription | Path | str | None = None, **kwargs: Any) -> Self:
         """A pair as a TOML file describes it, or without one the environment; see docs/pairing.md."""
-        pair = PairDescription.read(description)
+        return cls._described(PairDescription.read(description), kwargs)
+
+    @classmethod
+    def _described(cls, pair: PairDescription, kwargs: dict[str, Any]) -> Self:
+        ours = {name: kwargs.pop(name) for name in _OURS & kwargs.keys()}
         settings = sdk.bounded(pair.options.attempts, pair.options.seconds("attempt_timeout")) | kwargs
         first, second = (
             sdk.new_client(cls.sdk_client, namespace.connection_string, settings, namespace.ca)
             for namespace in (pair.primary, pair.secondary)
         )
-        return cls(
-            first,
-            second,
-            pair.options,
-            primary_name=pair.primary.name,
-            on_change=on_change,
-            on_diverted=on_diverted,
-            outbox=outbox,
-            always=always,
-            on_queued=on_queued,
-            _namespaces=pair.namespaces(),
-        )
+        ours = {"primary_name": pair.primary.name, **ours}
+        return cls(first, second, pair.options, _namespaces=pair.namespaces(sdk.trusting(kwargs)), **ours)
 
     @classmethod
     def from_connection_string(cls, conn_str: str, *, secondary: str | None = None, **kwargs: Any) -> Self:
@@ -142,9 +113,62 @@ class PairedClient:
         """How the pair stands."""
         return self._core.status()
 
-    def _sending(self, sender: Any, always: bool | None, ordered: bool | None) -> PairedSending:
-        sending = self._core.sending(sender.entity_name, always, ordered)
-        return PairedSending(self._core.carrier, self._core.primary, self._core.secondary, sending, sender)
+    # What it hands out
+
+    def get_queue_sender(
+        self, queue_name: str, *, always: bool | None = None, ordered: bool | None = None, **kwargs: Any
+    ) -> S:
+        """A sender to a queue of the primary that goes on sending when the primary is down.
+
+        `always` (first into the outbox) and `ordered` are as the client has them, unless they are given.
+        """
+        return self._sender(self.primary.get_queue_sender(queue_name, **kwargs), always, ordered)
+
+    def get_topic_sender(
+        self, topic_name: str, *, always: bool | None = None, ordered: bool | None = None, **kwargs: Any
+    ) -> S:
+        """A sender to a topic of the primary, as to a queue."""
+        return self._sender(self.primary.get_topic_sender(topic_name, **kwargs), always, ordered)
+
+    def _sender(self, sender: Any, always: bool | None, ordered: bool | None) -> S:
+        """It shares its state with the sender that the SDK's client made, which does what is the SDK's own."""
+        own = become(sender, self.bounded_sender, self.primary)
+        paired = sharing(own, self.paired_sender)
+        core, how = self._core, self._core.sending(own.entity_name, always, ordered)
+        sending = PairedSending(core.carrier, core.primary, core.secondary, how, own)
+        windows = Windows(lambda message: sending.carry(message, None))
+        paired._own, paired._pair, paired._sending, paired._windows = own, self, sending, windows
+        made: S = paired
+        return made
+
+    def get_queue_receiver(self, queue_name: str, *, ledger: LedgerCore | None = None, **kwargs: Any) -> R:
+        """A receiver from the primary; what was diverted reaches it through the syphon.
+
+        With a ledger, what comes twice is handed out once (docs/replication.md), and a lost lock is no error, unless
+        `goes_on=False` says so.
+        """
+        if ledger is not None:
+            return self._through_ledger(ledger, queue_name, None, kwargs)
+        made: R = self.primary.get_queue_receiver(queue_name, **kwargs)
+        return made
+
+    def get_subscription_receiver(
+        self, topic_name: str, subscription_name: str, *, ledger: LedgerCore | None = None, **kwargs: Any
+    ) -> R:
+        """A receiver from a subscription of the primary; with a ledger, as for a queue."""
+        if ledger is not None:
+            return self._through_ledger(ledger, topic_name, subscription_name, kwargs)
+        made: R = self.primary.get_subscription_receiver(topic_name, subscription_name, **kwargs)
+        return made
+
+    def _through_ledger(self, ledger: LedgerCore, name: str, subscription: str | None, kwargs: dict[str, Any]) -> R:
+        made: R = self.through_ledger(ledger, self.primary, name, subscription, kwargs)
+        return made
 
     def _broken_off(self, namespace: RemoteNamespace, reason: Exception) -> None:
         sdk.break_off(self.primary if namespace is self._core.primary else self.secondary, reason)
+
+
+_PARAMETERS = inspect.signature(PairedClient.__init__).parameters.values()
+# Arguments of ours; all others are for the SDK's clients.
+_OURS = {each.name for each in _PARAMETERS if each.kind is each.KEYWORD_ONLY}

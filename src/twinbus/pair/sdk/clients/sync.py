@@ -9,18 +9,18 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from datetime import datetime
+from functools import partial
 from typing import Any, TypeVar
 
-from azure.servicebus import ServiceBusClient, ServiceBusMessageBatch, ServiceBusReceiver, ServiceBusSender
+from azure.servicebus import ServiceBusClient, ServiceBusMessageBatch, ServiceBusReceiver
 
 from twinbus.pair import tracing
 from twinbus.pair.core import PairStatus
-from twinbus.pair.ledger.ledger import LedgerCore
 from twinbus.pair.loop_thread import LoopThread
 from twinbus.pair.outbox.rows import Queued
 from twinbus.pair.route.overlapped import MAX_IN_FLIGHT, Outcome, Window, Windows
 from twinbus.pair.sdk import messages as sdk
-from twinbus.pair.sdk.attempts import BoundedSender, become, sharing
+from twinbus.pair.sdk.attempts import BoundedSender
 from twinbus.pair.sdk.clients.paired import PairedClient
 from twinbus.pair.sdk.clients.replicated_sync import ReplicatedReceiver, through_ledger
 from twinbus.pair.sdk.clients.sending import PairedSending, left
@@ -28,87 +28,10 @@ from twinbus.pair.sdk.clients.sending import PairedSending, left
 T = TypeVar("T")
 
 
-class PairedServiceBusClient(PairedClient, ServiceBusClient):
-    """`azure.servicebus.ServiceBusClient` over a pair of namespaces. Use it with `with`."""
-
-    sdk_client = ServiceBusClient
-    primary: ServiceBusClient
-    secondary: ServiceBusClient
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._loop_thread = LoopThread()
-        self._starting = threading.Lock()
-
-    def pair(self) -> PairStatus:
-        """Make the pair, as far as that is possible now. Done by `with`, and by the first send."""
-        with self._starting:
-            if not self.is_paired:
-                self._loop_thread.run(self._core.open())
-        return self.status()
-
-    def get_queue_sender(
-        self, queue_name: str, *, always: bool | None = None, ordered: bool | None = None, **kwargs: Any
-    ) -> PairedSender:
-        """A sender to a queue of the primary that goes on sending when the primary is down.
-
-        `always` (first into the outbox) and `ordered` are as the client has them, unless they are given.
-        """
-        return PairedSender._for(self, self.primary.get_queue_sender(queue_name, **kwargs), always, ordered)
-
-    def get_topic_sender(
-        self, topic_name: str, *, always: bool | None = None, ordered: bool | None = None, **kwargs: Any
-    ) -> PairedSender:
-        """A sender to a topic of the primary that goes on sending when the primary is down.
-
-        `always` (first into the outbox) and `ordered` are as the client has them, unless they are given.
-        """
-        return PairedSender._for(self, self.primary.get_topic_sender(topic_name, **kwargs), always, ordered)
-
-    def get_queue_receiver(
-        self, queue_name: str, *, ledger: LedgerCore | None = None, **kwargs: Any
-    ) -> ServiceBusReceiver:
-        """A receiver from the primary; what was diverted reaches it through the syphon.
-
-        With a ledger, what comes twice is handed out once (docs/replication.md), and a lost lock is no error, unless
-        `goes_on=False` says so.
-        """
-        if ledger is not None:
-            return through_ledger(self._loop_thread, ledger, self.primary, queue_name, None, kwargs)
-        return self.primary.get_queue_receiver(queue_name, **kwargs)
-
-    def get_subscription_receiver(
-        self, topic_name: str, subscription_name: str, *, ledger: LedgerCore | None = None, **kwargs: Any
-    ) -> ServiceBusReceiver:
-        """A receiver from a subscription of the primary; with a ledger, as for a queue."""
-        if ledger is not None:
-            return through_ledger(self._loop_thread, ledger, self.primary, topic_name, subscription_name, kwargs)
-        return self.primary.get_subscription_receiver(topic_name, subscription_name, **kwargs)
-
-    def close(self) -> None:
-        """End pings and pumps, and close both namespaces' clients."""
-        for receiver in [each for each in self._handlers if isinstance(each, ReplicatedReceiver)]:
-            receiver.close()  # While the loop that it needs is there.
-        self._loop_thread.stop(self._core.close)
-        self.primary.close()
-        self.secondary.close()
-
-    def __enter__(self) -> PairedServiceBusClient:
-        try:
-            self.pair()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(self, *args: object) -> None:
-        self.close()
-
-
 class PairedSender(BoundedSender):
     """The SDK's sender for the primary, which goes on sending when the primary is down. Made by a paired client.
 
-    It shares its state with the sender that the SDK's client made, which does what is the SDK's own.
+    It shares its state with the sender that the SDK's client made (`_own`), which does what is the SDK's own.
     """
 
     __slots__ = ("_own",)
@@ -116,18 +39,6 @@ class PairedSender(BoundedSender):
     _pair: PairedServiceBusClient
     _sending: PairedSending
     _windows: Windows
-
-    @classmethod
-    def _for(
-        cls, client: PairedServiceBusClient, sender: ServiceBusSender, always: bool | None, ordered: bool | None
-    ) -> PairedSender:
-        own = become(sender, BoundedSender, client.primary)
-        paired = sharing(own, cls)
-        paired._own = own
-        paired._pair = client
-        paired._sending = sending = client._sending(own, always, ordered)
-        paired._windows = Windows(lambda message: sending.carry(message, None))
-        return paired
 
     def send_messages(  # type: ignore[override] # What only the outbox has is more than the SDK can say.
         self, message: Any, *, timeout: float | None = None, **kwargs: Any
@@ -243,6 +154,47 @@ class PairedSender(BoundedSender):
             except Exception as error:
                 failed = error
             self._sending.opened(failed)
+        return self
+
+    def __exit__(self, *args: object) -> None:
+        self.close()
+
+
+class PairedServiceBusClient(PairedClient[PairedSender, ServiceBusReceiver], ServiceBusClient):
+    """`azure.servicebus.ServiceBusClient` over a pair of namespaces. Use it with `with`."""
+
+    sdk_client = ServiceBusClient
+    bounded_sender, paired_sender = BoundedSender, PairedSender
+    primary: ServiceBusClient
+    secondary: ServiceBusClient
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._loop_thread = LoopThread()
+        self.through_ledger = partial(through_ledger, self._loop_thread)
+        self._starting = threading.Lock()
+
+    def pair(self) -> PairStatus:
+        """Make the pair, as far as that is possible now. Done by `with`, and by the first send."""
+        with self._starting:
+            if not self.is_paired:
+                self._loop_thread.run(self._core.open())
+        return self.status()
+
+    def close(self) -> None:
+        """End pings and pumps, and close both namespaces' clients."""
+        for receiver in [each for each in self._handlers if isinstance(each, ReplicatedReceiver)]:
+            receiver.close()  # While the loop that it needs is there.
+        self._loop_thread.stop(self._core.close)
+        self.primary.close()
+        self.secondary.close()
+
+    def __enter__(self) -> PairedServiceBusClient:
+        try:
+            self.pair()
+        except BaseException:
+            self.close()
+            raise
         return self
 
     def __exit__(self, *args: object) -> None:
