@@ -5,7 +5,6 @@ The measuring is done in `twinbus.drill.pair_cost`; this starts two brokers and 
 
 from __future__ import annotations
 
-import asyncio
 import os
 from pathlib import Path
 from typing import Annotated
@@ -22,8 +21,8 @@ QUEUE = "bench"
 
 @blocking_command
 def bench_pair(
-    rounds: Annotated[int, typer.Option(min=3, help="Rounds in which the ways take turns.")] = 15,
-    sends: Annotated[int, typer.Option(min=1, help="Sends of each way in a round.")] = 100,
+    rounds: Annotated[int, typer.Option(min=3, help="Rounds in which the ways take turns, there and back.")] = 40,
+    sends: Annotated[int, typer.Option(min=1, help="Sends of each way in a turn.")] = 25,
     data: Annotated[
         Path | None, typer.Option(help="Where the brokers are for the time; a temporary directory.", show_default=False)
     ] = None,
@@ -39,8 +38,10 @@ def bench_pair(
             for name in ("primary", "secondary"):
                 (directory / name).mkdir()
                 brokers.append(OwnBroker(directory / name, QUEUE))
-            where = (brokers[0].connection_string, brokers[1].connection_string, QUEUE, rounds, sends)
-            found = [*pair_cost.blocking(*where), *asyncio.run(pair_cost.on_asyncio(*where))]
+            place = pair_cost.Place(brokers[0].connection_string, brokers[1].connection_string, QUEUE)
+            found = [
+                cost for flavour in pair_cost.FLAVOURS for cost in pair_cost.compare(flavour, place, rounds, sends)
+            ]
         finally:
             for broker in brokers:
                 broker.stop()
@@ -48,11 +49,11 @@ def bench_pair(
         for cost in found:
             output.record({**cost._asdict(), "load_before": round(load, 2)})
         return
-    numbers = ("CPU", "TIMES BARE", "OWN PART", "OF BARE")
+    numbers = ("CPU", "TIMES BARE", "HALF OF ALL", "OWN PART", "OF BARE")
     table = Table(output, ["CLIENT", "SEND", *numbers], numbers=numbers)
     rows = []
     for each in found:
-        whole = (f"{each.cpu_us:.0f} µs", f"{each.times_bare:.2f}")
+        whole = (f"{each.cpu_us:.0f} µs", f"{each.times_bare:.3f}", f"{each.low:.3f} to {each.high:.3f}")
         rows.append([each.flavour, each.way, *whole, f"{each.own_us:.1f} µs", f"{each.own_percent:.1f} %"])
     table.rows(rows)
-    output.remark(f"the median of {rounds} rounds of {sends} sends in turn; load before: {load:.1f}")
+    output.remark(f"the median of {rounds} rounds of {2 * sends} sends in turn; load before: {load:.1f}")

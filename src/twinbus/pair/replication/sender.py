@@ -55,6 +55,8 @@ class ReplicatedSending:
         self._makers = makers
         self._senders: dict[int, Any] = {}
         self._closed = False
+        # A MessageId is always there; other tags must be.
+        self._needs_tags = copied.on_sent is not None or copied.tag.kind is not Kind.MESSAGE_ID
 
     async def send_messages(self, message: Any, *, timeout: float | None = None, **kwargs: Any) -> None:
         """Send, and return when one namespace (passive) or all that answer (active) have the messages."""
@@ -89,7 +91,7 @@ class ReplicatedSending:
         """The messages as they are sent, each with an id, and the tags of their copies."""
         self.check_open()
         messages = replication_sdk.with_ids(sdk.repeatable(message), lambda: uuid4().hex)
-        return messages, self._tags(messages)
+        return messages, self._tags(messages) if self._needs_tags else ()
 
     def sent(self, tags: tuple[str, ...], *namespaces: int) -> None:
         """Say where the copies are, to those who want to know."""

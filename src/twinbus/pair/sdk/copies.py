@@ -20,6 +20,10 @@ _SINGLE = (ServiceBusMessage, AmqpAnnotatedMessage, Mapping)
 
 def with_ids(messages: Sendable, new_id: Callable[[], str]) -> Sendable:
     """The same messages, each with a MessageId; on the caller's own it is written, so that a retry has the same."""
+    if isinstance(messages, ServiceBusMessage):  # As most are: this is asked of every send.
+        if not messages.message_id:
+            messages.message_id = new_id()
+        return messages
     if isinstance(messages, ServiceBusMessageBatch):
         if all(message.message_id for message in messages._messages):
             return messages
@@ -27,7 +31,7 @@ def with_ids(messages: Sendable, new_id: Callable[[], str]) -> Sendable:
         for message in messages._messages:
             batch.add_message(_with_id(message, new_id))
         return batch
-    if isinstance(messages, ServiceBusMessage | AmqpAnnotatedMessage | Mapping):
+    if isinstance(messages, _SINGLE):
         one: Sendable = _with_id(messages, new_id)
         return one
     return [_with_id(message, new_id) for message in messages]

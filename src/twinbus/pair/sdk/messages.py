@@ -54,6 +54,10 @@ Sendable = (
     | Iterable[ServiceBusMessage | AmqpAnnotatedMessage | Mapping[str, Any]]
 )
 
+# Asked of every send, so that no union of types is made anew.
+_SEVERAL = (ServiceBusMessageBatch, list, tuple)
+_REPEATABLE = (ServiceBusMessage, AmqpAnnotatedMessage, *_SEVERAL, Mapping)
+
 # For plain text, where nobody is asked for a certificate. Without it the SDK reads a file of all authorities for every
 # connection, which takes longer than all the rest of connecting.
 _TRUSTS_NOBODY = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -216,17 +220,12 @@ def _as_text(value: Any) -> str | None:
 
 def is_empty(messages: Sendable) -> bool:
     """Whether there is nothing to send."""
-    return isinstance(messages, ServiceBusMessageBatch | list | tuple) and not len(messages)
+    return isinstance(messages, _SEVERAL) and not len(messages)
 
 
 def repeatable(messages: Sendable) -> Sendable:
     """Messages that can be looked at twice; a generator is read once."""
-    kinds = (ServiceBusMessage, AmqpAnnotatedMessage, ServiceBusMessageBatch, Mapping, list, tuple)
-    return messages if isinstance(messages, kinds) else list(messages)
-
-
-# The same, for those who ask for each message: exactly these types.
-REPEATABLE = frozenset({ServiceBusMessage, ServiceBusMessageBatch, AmqpAnnotatedMessage, dict, list, tuple})
+    return messages if isinstance(messages, _REPEATABLE) else list(messages)
 
 
 def new_batch(max_size_in_bytes: int) -> ServiceBusMessageBatch:
