@@ -8,11 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from twinbus.pair.ledger import sqlite as ledger_sqlite
 from twinbus.pair.ledger.decisions import Copy, Key, State
-from twinbus.pair.ledger.storage import NAMES
-
-_NAME = f"SELECT id FROM {NAMES} WHERE name = ?"
+from twinbus.pair.ledger.storage import FIND_NAME, MARK
 
 
 class Joining:
@@ -27,9 +24,9 @@ class Joining:
         engine = _engine(connection)
         for text in (key.scope, copy.namespace):
             if text not in self._names:
-                found = connection.execute(_spelt(_NAME, engine), (text,)).fetchone()
+                found = connection.execute(_spelt(FIND_NAME, engine), (text,)).fetchone()
                 self._names[text] = self._number(text, found)
-        cursor = connection.execute(_spelt(ledger_sqlite.MARK, engine), self._values(key, copy, now_ms))
+        cursor = connection.execute(_spelt(MARK, engine), self._values(key, copy, now_ms))
         return bool(cursor.rowcount)
 
     async def mark_async(self, connection: Any, key: Key, copy: Copy, now_ms: int) -> bool:
@@ -39,9 +36,9 @@ class Joining:
         engine = _engine(connection)
         for text in (key.scope, copy.namespace):
             if text not in self._names:
-                cursor = await connection.execute(_spelt(_NAME, engine), (text,))
+                cursor = await connection.execute(_spelt(FIND_NAME, engine), (text,))
                 self._names[text] = self._number(text, await cursor.fetchone())
-        cursor = await connection.execute(_spelt(ledger_sqlite.MARK, engine), self._values(key, copy, now_ms))
+        cursor = await connection.execute(_spelt(MARK, engine), self._values(key, copy, now_ms))
         return bool(cursor.rowcount)
 
     def _values(self, key: Key, copy: Copy, now_ms: int) -> tuple[Any, ...]:

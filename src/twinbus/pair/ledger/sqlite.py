@@ -13,13 +13,27 @@ from pathlib import Path
 from typing import Any
 
 from twinbus.model.errors import BusError, Fault
-from twinbus.pair.ledger.decisions import Copy, Entry, Key, State
-from twinbus.pair.ledger.storage import NAMES, TABLE, TRIM_CHUNK, Command, Group, Mark, Record, Row, Trim, needs_sync
+from twinbus.pair.ledger.decisions import Key, State
+from twinbus.pair.ledger.storage import (
+    COLUMNS,
+    MARK,
+    NAMES,
+    TABLE,
+    Command,
+    Group,
+    Mark,
+    Record,
+    Row,
+    Storage,
+    Trim,
+    keys_of,
+    needs_sync,
+    read_records,
+)
 from twinbus.sql import shared_sqlite
 
 CACHE_KIB = 64 * 1024
 
-# The order of ids is the order in which tags became known, so that the oldest are found without an index of times.
 _SCHEMA = f"""
 CREATE TABLE IF NOT EXISTS {NAMES} (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE);
 CREATE TABLE IF NOT EXISTS {TABLE} (
@@ -35,10 +49,9 @@ CREATE TABLE IF NOT EXISTS {TABLE} (
 );
 CREATE UNIQUE INDEX IF NOT EXISTS {TABLE}_tag ON {TABLE} (scope, tag);
 """
-_COLUMNS = "id, state, namespace, sequence_number, until_ms, at_ms, suppressed"
-_FIND_ONE = f"SELECT {_COLUMNS} FROM {TABLE} WHERE scope = ? AND tag = ?"
+_FIND_ONE = f"SELECT {COLUMNS} FROM {TABLE} WHERE scope = ? AND tag = ?"
 _FIND = f"""
-SELECT asked.key, {", ".join("known." + name for name in _COLUMNS.split(", "))}
+SELECT asked.key, {", ".join("known." + name for name in COLUMNS.split(", "))}
 FROM json_each(?) AS asked CROSS JOIN {TABLE} AS known
 WHERE known.scope = asked.value ->> 0 AND known.tag = asked.value ->> 1
 """
@@ -59,34 +72,17 @@ UPDATE {TABLE} SET (state, namespace, sequence_number, until_ms, at_ms, suppress
     = (new.value ->> 0, new.value ->> 1, new.value ->> 2, new.value ->> 3, new.value ->> 4, new.value ->> 5)
 FROM json_each(?) AS new WHERE {TABLE}.id = new.value ->> 6
 """
-_OLDEST = f"SELECT id, state, until_ms, at_ms FROM {TABLE} WHERE id > ? ORDER BY id LIMIT {TRIM_CHUNK}"
 _FORGET = f"DELETE FROM {TABLE} WHERE id IN (SELECT value FROM json_each(?))"
-_ENDS = f"SELECT (SELECT id FROM {TABLE} ORDER BY id LIMIT 1), (SELECT id FROM {TABLE} ORDER BY id DESC LIMIT 1)"
-_RECORDS = f"""
-SELECT entity.name, tag, state, namespace.name, sequence_number, at_ms, suppressed
-FROM {TABLE} AS known JOIN {NAMES} AS entity ON entity.id = known.scope
-JOIN {NAMES} AS namespace ON namespace.id = known.namespace
-WHERE known.id > ?1 AND (?2 IS NULL OR entity.name = ?2) ORDER BY known.id
-"""
-# The mark inside an application's own transaction: a row that says that the work is over is not touched again.
-MARK = f"""
-INSERT INTO {TABLE} (scope, tag, state, namespace, sequence_number, until_ms, at_ms, suppressed)
-VALUES (?, ?, ?, ?, ?, 0, ?, 0)
-ON CONFLICT (scope, tag) DO UPDATE
-SET state = excluded.state, namespace = excluded.namespace, sequence_number = excluded.sequence_number
-WHERE {TABLE}.state < {int(State.DONE)}
-"""
 
 
-class SqliteStorage:
+class SqliteStorage(Storage):
     """A ledger's rows in a file; others who write there are waited for."""
 
     def __init__(self, path: str) -> None:
+        super().__init__()
         self.path = path
         self._failure: BusError | None = None
         self._synced = True
-        self._names: dict[str, int] = {}
-        self._texts: dict[int, str] = {}
         self._database = shared_sqlite.connect(path, cache_kib=CACHE_KIB)
         try:
             self._database.execute("BEGIN IMMEDIATE")
@@ -114,7 +110,8 @@ class SqliteStorage:
             except BaseException:
                 if database.in_transaction:
                     database.execute("ROLLBACK")
-                self._forget_names()
+                self._names.clear()  # Nobody knows which of them are in the database.
+                self._texts.clear()
                 raise
         except sqlite3.Error as error:
             problem = BusError(Fault.STORE_UNAVAILABLE, f"The ledger {self.path}: {error}")
@@ -127,7 +124,7 @@ class SqliteStorage:
         for command in group:
             if isinstance(command, Trim):
                 self._trim(command, now_ms)
-        keys = list(dict.fromkeys(command.key for command in group if not isinstance(command, Trim)))
+        keys = keys_of(group)
         if not keys:
             return
         work = Group(now_ms, self._load(keys))
@@ -155,91 +152,20 @@ class SqliteStorage:
             rows[keys[position]] = self._row(values)
         return rows
 
-    def _row(self, values: Sequence[Any]) -> Row:
-        number, state, namespace, sequence_number, until_ms, at_ms, suppressed = values
-        copy = Copy(self._text(namespace), sequence_number)
-        return Row(number, Entry(State(state), copy, until_ms), at_ms, suppressed)
-
     def _write(self, work: Group) -> None:
-        new: list[tuple[Any, ...]] = []
-        changed: list[tuple[Any, ...]] = []
-        for key in work.changed:
-            row = work.rows[key]
-            entry = row.entry
-            assert entry is not None
-            values = (
-                int(entry.state),
-                self._name(entry.copy.namespace),
-                entry.copy.sequence_number,
-                entry.until_ms,
-                row.at_ms,
-                row.suppressed,
-            )
-            if row.id is None:
-                new.append((self._name(key.scope), key.tag, *values))
-            else:
-                changed.append((*values, row.id))
+        new, changed = self._to_write(work)
         for rows, one, several in ((new, _ADD_ONE, _ADD), (changed, _CHANGE_ONE, _CHANGE)):
             if len(rows) == 1:
                 self._database.execute(one, rows[0])
             elif rows:
                 self._database.execute(several, (json.dumps(rows),))
 
-    def _trim(self, command: Trim, now_ms: int) -> None:
-        rows: list[Any] = self._database.execute(_OLDEST, (command.after,)).fetchall()
-        surplus = self.entries() - command.entries_max
-        old = [
-            number
-            for position, (number, state, until_ms, at_ms) in enumerate(rows)
-            if (at_ms < now_ms - command.keep_ms or position < surplus)
-            and (state != State.CLAIMED or until_ms <= now_ms)
-        ]
-        if old:
-            self._database.execute(_FORGET, (json.dumps(old),))
-        command.removed = len(old)
-        command.next_after = rows[-1][0] if old and len(rows) == TRIM_CHUNK else None
+    def _forget(self, ids: list[int]) -> int:
+        self._read(_FORGET, (json.dumps(ids),))
+        return len(ids)
 
-    # Names are few, and rows many.
-
-    def name(self, text: str) -> int:
-        """The number of a scope or a namespace, for a mark in a transaction of the application's."""
-        return self._names[text]
-
-    def _name(self, text: str) -> int:
-        number = self._names.get(text)
-        if number is None:
-            self._database.execute(f"INSERT INTO {NAMES} (name) VALUES (?) ON CONFLICT DO NOTHING", (text,))
-            number = self._database.execute(f"SELECT id FROM {NAMES} WHERE name = ?", (text,)).fetchone()[0]
-            self._names[text], self._texts[number] = number, text
-        return number
-
-    def _text(self, number: int) -> str:
-        text = self._texts.get(number)
-        if text is None:
-            text = self._database.execute(f"SELECT name FROM {NAMES} WHERE id = ?", (number,)).fetchone()[0]
-            self._names[text], self._texts[number] = number, text
-        return text
-
-    def _forget_names(self) -> None:
-        """After a rollback it is not known which names are in the database."""
-        self._names.clear()
-        self._texts.clear()
-
-    # What the thread around it needs.
-
-    def entries(self) -> int:
-        """How many numbers there are between the oldest row and the newest."""
-        ends: Any = self._database.execute(_ENDS).fetchone()
-        first, last = ends
-        return 0 if first is None else last - first + 1
-
-    def checkpoint_due(self) -> bool:
-        """The library moves its log by itself."""
-        return False
-
-    def checkpoint(self) -> bool:
-        """There is nothing to move."""
-        return True
+    def _read(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
+        return self._database.execute(statement, values).fetchall()
 
     def close(self) -> None:
         """Release the file; after a failed sync its log is left alone, for only a new start may judge it."""
@@ -253,14 +179,11 @@ class SqliteStorage:
             self._synced = synced
 
 
-def records(path: str, scope: str | None = None, after: int = 0) -> Iterator[Record]:
+def records(path: str, scope: str | None = None) -> Iterator[Record]:
     """Every row of a ledger in a file, read while others write."""
     database = sqlite3.connect(f"{Path(path).absolute().as_uri()}?mode=ro", uri=True)
     try:
-        for entity, tag, state, namespace, sequence_number, at_ms, suppressed in database.execute(
-            _RECORDS, (after, scope)
-        ):
-            yield Record(entity, tag, State(state), namespace, sequence_number, at_ms, suppressed)
+        yield from read_records(lambda statement, values: database.execute(statement, values).fetchall(), scope)
     except sqlite3.Error as error:
         raise BusError(Fault.STORE_UNAVAILABLE, f"The ledger {path} cannot be read: {error}") from error
     finally:

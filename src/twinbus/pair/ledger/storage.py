@@ -1,15 +1,16 @@
 """What is asked of a ledger's storage: commands, executed in groups, and how a group is worked through in memory.
 
-The databases (`ledger_sqlite`, `ledger_postgres`) load what a group is about, let `Group` decide, and write back what
-changed; so both decide alike.
+The databases (`sqlite`, `postgres`) load what a group is about, let `Group` decide, and write back what changed; so
+both decide alike. What they say alike stands here, and only what one of them says in another way stands there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from twinbus.model.errors import BusError
 from twinbus.pair.ledger.decisions import Claimed, Copy, Decision, Entry, Key, State, claim, extend, mark
@@ -17,6 +18,29 @@ from twinbus.pair.ledger.decisions import Claimed, Copy, Decision, Entry, Key, S
 TABLE = "twinbus_ledger"
 NAMES = "twinbus_ledger_name"
 TRIM_CHUNK = 1000
+READ_ROWS = 5000
+
+COLUMNS = "id, state, namespace, sequence_number, until_ms, at_ms, suppressed"
+_ADD_NAME = f"INSERT INTO {NAMES} (name) VALUES (?) ON CONFLICT DO NOTHING"
+FIND_NAME = f"SELECT id FROM {NAMES} WHERE name = ?"
+_FIND_TEXT = f"SELECT name FROM {NAMES} WHERE id = ?"
+# The order of ids is the order in which tags became known, so that the oldest are found without an index of times.
+_OLDEST = f"SELECT id, state, until_ms, at_ms FROM {TABLE} WHERE id > ? ORDER BY id LIMIT {TRIM_CHUNK}"
+_ENDS = f"SELECT (SELECT id FROM {TABLE} ORDER BY id LIMIT 1), (SELECT id FROM {TABLE} ORDER BY id DESC LIMIT 1)"
+_RECORDS = f"""
+SELECT known.id, entity.name, tag, state, namespace.name, sequence_number, at_ms, suppressed
+FROM {TABLE} AS known JOIN {NAMES} AS entity ON entity.id = known.scope
+JOIN {NAMES} AS namespace ON namespace.id = known.namespace
+WHERE known.id > ? AND entity.name = coalesce(?, entity.name) ORDER BY known.id LIMIT {READ_ROWS}
+"""
+# The mark inside an application's own transaction: a row that says that the work is over is not touched again.
+MARK = f"""
+INSERT INTO {TABLE} (scope, tag, state, namespace, sequence_number, until_ms, at_ms, suppressed)
+VALUES (?, ?, ?, ?, ?, 0, ?, 0)
+ON CONFLICT (scope, tag) DO UPDATE
+SET state = excluded.state, namespace = excluded.namespace, sequence_number = excluded.sequence_number
+WHERE {TABLE}.state < {int(State.DONE)}
+"""
 
 
 @dataclass(slots=True, eq=False)
@@ -92,38 +116,6 @@ class Record(NamedTuple):
         }
 
 
-class Storage(Protocol):
-    """A database that keeps a ledger. Used by one thread at a time."""
-
-    def commit(self, group: list[Command], now_ms: int) -> None:
-        """Execute the commands; marks are durable when this returns."""
-        ...
-
-    def checkpoint_due(self) -> bool:
-        """Whether there is a log to be moved."""
-        ...
-
-    def checkpoint(self) -> bool:
-        """Move it."""
-        ...
-
-    def entries(self) -> int:
-        """About how many tags are known."""
-        ...
-
-    def close(self) -> None:
-        """Release the database."""
-        ...
-
-
-class Ledgers(Protocol):
-    """Reads all rows, at the same time as the storage that writes."""
-
-    def records(self, scope: str | None = None) -> Iterator[Record]:
-        """Every row, in the order in which tags became known."""
-        ...
-
-
 @dataclass(slots=True)
 class Row:
     """A tag as a group has it in hand."""
@@ -187,3 +179,105 @@ class Group:
 def needs_sync(command: Command) -> bool:
     """A mark must outlive a power cut; a claim that is lost only lets a copy be handed out again."""
     return isinstance(command, Mark) or (isinstance(command, Claim) and command.at_once is not None)
+
+
+def keys_of(group: Iterable[Command]) -> list[Key]:
+    """The tags that commands are about, each once."""
+    return list(dict.fromkeys(command.key for command in group if not isinstance(command, Trim)))
+
+
+class Storage(ABC):
+    """A database that keeps a ledger, used by one thread at a time; it moves its log by itself.
+
+    The names of scopes and namespaces are few, and rows many: a row has their numbers.
+    """
+
+    def __init__(self) -> None:
+        self._names: dict[str, int] = {}
+        self._texts: dict[int, str] = {}
+
+    @abstractmethod
+    def commit(self, group: list[Command], now_ms: int) -> None:
+        """Execute the commands; marks are durable when this returns."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Release the database."""
+
+    @abstractmethod
+    def _read(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
+        """Execute a statement, with a question mark for each value; the rows that it gives."""
+
+    @abstractmethod
+    def _forget(self, ids: list[int]) -> int:
+        """Delete rows; how many there were."""
+
+    def checkpoint_due(self) -> bool:
+        """Whether there is a log to be moved."""
+        return False
+
+    def checkpoint(self) -> bool:
+        """Move it."""
+        return True
+
+    def entries(self) -> int:
+        """How many numbers there are between the oldest row and the newest."""
+        ((first, last),) = self._read(_ENDS)
+        return 0 if first is None else int(last - first + 1)
+
+    def _name(self, text: str) -> int:
+        number = self._names.get(text)
+        if number is None:
+            self._read(_ADD_NAME, (text,))
+            ((number,),) = self._read(FIND_NAME, (text,))
+            self._names[text], self._texts[number] = number, text
+        return number
+
+    def _text(self, number: int) -> str:
+        text = self._texts.get(number)
+        if text is None:
+            ((text,),) = self._read(_FIND_TEXT, (number,))
+            self._names[text], self._texts[number] = number, text
+        return text
+
+    def _row(self, values: Sequence[Any]) -> Row:
+        """A row of the database, as a group has it."""
+        number, state, namespace, sequence_number, until_ms, at_ms, suppressed = values
+        copy = Copy(self._text(namespace), sequence_number)
+        return Row(number, Entry(State(state), copy, until_ms), at_ms, suppressed)
+
+    def _to_write(self, work: Group) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
+        """What a group has changed: new rows, and known ones with their ids at the end."""
+        new, changed = [], []
+        for key in work.changed:
+            row = work.rows[key]
+            entry = row.entry
+            assert entry is not None
+            namespace, number = self._name(entry.copy.namespace), entry.copy.sequence_number
+            values = (int(entry.state), namespace, number, entry.until_ms, row.at_ms, row.suppressed)
+            if row.id is None:
+                new.append((self._name(key.scope), key.tag, *values))
+            else:
+                changed.append((*values, row.id))
+        return new, changed
+
+    def _trim(self, command: Trim, now_ms: int) -> None:
+        rows = self._read(_OLDEST, (command.after,))
+        surplus = self.entries() - command.entries_max
+        old = [
+            number
+            for position, (number, state, until_ms, at_ms) in enumerate(rows)
+            if (at_ms < now_ms - command.keep_ms or position < surplus)
+            and (state != State.CLAIMED or until_ms <= now_ms)
+        ]
+        command.removed = self._forget(old) if old else 0
+        command.next_after = rows[-1][0] if old and len(rows) == TRIM_CHUNK else None
+
+
+def read_records(read: Callable[[str, Sequence[Any]], list[Any]], scope: str | None) -> Iterator[Record]:
+    """Every row of a ledger, or of one scope, some thousands at a time, in the order in which tags became known."""
+    after = 0
+    while rows := read(_RECORDS, (after, scope)):
+        for _, entity, tag, state, namespace, sequence_number, at_ms, suppressed in rows:
+            yield Record(entity, tag, State(state), namespace, sequence_number, at_ms, suppressed)
+        after = rows[-1][0]
