@@ -10,8 +10,8 @@ from support.order import SessionReader
 from support.pair_scene import Scene, until
 from twinbus.faults.frames import Says
 from twinbus.faults.proxy import Mode, Toward
+from twinbus.pair.aio import OutboxClient
 from twinbus.pair.outbox import dispatcher as dispatch
-from twinbus.pair.outbox.client_aio import OutboxClient
 
 
 async def test_what_was_put_while_the_namespace_was_down_arrives(scene: Scene, tmp_path: Path) -> None:

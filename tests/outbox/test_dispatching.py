@@ -21,8 +21,8 @@ from support.pair_scene import Scene, until
 from support.postgres import PostgresServer
 from twinbus.client.messages import read
 from twinbus.drill.history import SendLog
+from twinbus.pair.aio import OutboxClient
 from twinbus.pair.outbox import dispatcher as dispatch
-from twinbus.pair.outbox.client_aio import OutboxClient
 from twinbus.pair.outbox.dispatcher import Dispatcher
 from twinbus.pair.outbox.outbox import Outbox
 

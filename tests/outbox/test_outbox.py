@@ -23,7 +23,7 @@ from support.postgres import PostgresServer
 from twinbus.client.errors import ClientError, of_several
 from twinbus.client.messages import build, read
 from twinbus.pair.errors import OutboxError, OutboxFullError
-from twinbus.pair.outbox.client_sync import OutboxClient
+from twinbus.pair.outbox.client import OutboxClient
 from twinbus.pair.outbox.dispatcher import Dispatcher
 from twinbus.pair.outbox.outbox import Outbox
 

@@ -23,7 +23,7 @@ with needing("azure.servicebus"):
     )
     from twinbus.pair.ledger.ledger import Ledger
     from twinbus.pair.options import SendAvailabilityOptions
-    from twinbus.pair.outbox.client_sync import OutboxClient
+    from twinbus.pair.outbox.client import OutboxClient
     from twinbus.pair.outbox.outbox import Outbox
     from twinbus.pair.outbox.rows import Queued
     from twinbus.pair.route.health import State
