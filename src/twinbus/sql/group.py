@@ -34,7 +34,7 @@ H_co = TypeVar("H_co", covariant=True)
 
 
 class Committer(Protocol[C, H_co]):
-    """A store as this module sees it."""
+    """A store as this module sees it. A database that moves its log by itself inherits what is said of that."""
 
     def commit(self, group: list[C], now_ms: int) -> H_co:
         """Execute the commands; durable when this returns."""
@@ -42,11 +42,11 @@ class Committer(Protocol[C, H_co]):
 
     def checkpoint_due(self) -> bool:
         """Whether the log should be moved into the database."""
-        ...
+        return False
 
     def checkpoint(self) -> bool:
         """Move what can be moved; True when nothing is left. Safe beside commits."""
-        ...
+        return True
 
     def close(self) -> None:
         """Release the database."""

@@ -21,7 +21,6 @@ PURE = {
     "ledger/tags",
     "namespace/soundness",
     "order/table",
-    "outbox/entries",
     "outbox/plan",
     "replication/policy",
     "route/health",

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from twinbus.model.errors import BusError
 from twinbus.pair.ledger.decisions import Claimed, Copy, Decision, Entry, Key, State, claim, extend, mark
+from twinbus.sql.group import Committer
 
 TABLE = "twinbus_ledger"
 NAMES = "twinbus_ledger_name"
@@ -186,8 +187,8 @@ def keys_of(group: Iterable[Command]) -> list[Key]:
     return list(dict.fromkeys(command.key for command in group if not isinstance(command, Trim)))
 
 
-class Storage(ABC):
-    """A database that keeps a ledger, used by one thread at a time; it moves its log by itself.
+class Storage(Committer[Command, None], ABC):
+    """A database that keeps a ledger, used by one thread at a time.
 
     The names of scopes and namespaces are few, and rows many: a row has their numbers.
     """
@@ -211,14 +212,6 @@ class Storage(ABC):
     @abstractmethod
     def _forget(self, ids: list[int]) -> int:
         """Delete rows; how many there were."""
-
-    def checkpoint_due(self) -> bool:
-        """Whether there is a log to be moved."""
-        return False
-
-    def checkpoint(self) -> bool:
-        """Move it."""
-        return True
 
     def entries(self) -> int:
         """How many numbers there are between the oldest row and the newest."""

@@ -7,6 +7,7 @@ Getting messages to where they belong is the dispatcher's work (`dispatch`).
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -17,9 +18,8 @@ from uuid import uuid4
 
 from twinbus.client.errors import ClientError
 from twinbus.model.clock import Clock
+from twinbus.model.errors import BusError
 from twinbus.pair.errors import OutboxError, OutboxFullError
-from twinbus.pair.outbox.home import Home, SqliteHome, Work
-from twinbus.pair.outbox.joining import tables_of
 from twinbus.pair.outbox.rows import (
     MAX_AGE_S,
     MAX_BYTES,
@@ -32,10 +32,13 @@ from twinbus.pair.outbox.rows import (
     Row,
     Tables,
     Wanted,
+    Work,
     order_group_of,
     rows_of,
 )
+from twinbus.pair.outbox.sqlite import SqliteHome, SqliteTables
 from twinbus.pair.sdk import messages as sdk
+from twinbus.sql.group import Committer, GroupCommit
 
 __all__ = ["Outbox", "OutboxError", "OutboxFullError", "Queued"]
 
@@ -79,12 +82,9 @@ class Outbox:
         self._clock = clock or WallClock()
         self._listeners: list[Callable[[], None]] = []
         self._checked: tuple[float, Counts] | None = None
-        if self.where.startswith(POSTGRESQL):
-            from twinbus.pair.outbox.postgres import PostgresHome  # psycopg is for those who use it.
-
-            self._home = Home(PostgresHome(self.where), self._clock, "outbox")
-        else:
-            self._home = Home(SqliteHome(Path(where)), self._clock, "outbox")
+        self._group: GroupCommit[Work[Any], None] = GroupCommit(
+            _home_at(where), self._clock, lambda callback: callback(), _finish, lambda: None, name="outbox"
+        )
 
     # Putting
 
@@ -239,14 +239,46 @@ class Outbox:
         return self._submit(Work(run, reads=reads))
 
     def _submit(self, work: Work[T]) -> Future[T]:
-        return self._home.submit(work)
+        try:
+            self._group.submit(work, size=work.size)
+        except BusError:
+            raise OutboxError("The outbox is closed.") from None
+        return work.done
 
     def close(self) -> None:
         """Finish what was begun, and release the file."""
-        self._home.close()
+        self._group.close()
 
     def __enter__(self) -> Outbox:
         return self
 
     def __exit__(self, *args: object) -> None:
         self.close()
+
+
+def _home_at(where: str | Path) -> Committer[Work[Any], None]:
+    """Where an outbox lives: what arrives during one commit is the next."""
+    if str(where).startswith(POSTGRESQL):
+        from twinbus.pair.outbox.postgres import PostgresHome  # psycopg is for those who use it.
+
+        return PostgresHome(str(where))
+    return SqliteHome(Path(where))
+
+
+def _finish(group: list[Work[Any]], _: None) -> None:
+    for work in group:
+        work.finish()
+
+
+def tables_of(connection: Any) -> Tables:
+    """The tables as the application's own connection sees them; a TypeError for anything else."""
+    if isinstance(connection, sqlite3.Connection):
+        return SqliteTables(connection)
+    if type(connection).__module__.partition(".")[0] == "psycopg" or hasattr(connection, "pgconn"):
+        from twinbus.pair.outbox.postgres import PostgresTables
+
+        return PostgresTables(connection)
+    raise TypeError(
+        f"An outbox can join the transactions of sqlite3 and psycopg, not of a {type(connection).__module__}"
+        f".{type(connection).__qualname__}; a file must not be open through two SQLite libraries in one process."
+    )

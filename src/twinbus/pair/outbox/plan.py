@@ -12,14 +12,40 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from twinbus.pair.outbox.entries import Entry, Wanted
-
 WINDOW = 1000  # Messages in memory.
 WINDOW_BYTES = 16 * 1024 * 1024
 GROUP_DEPTH = 50  # Messages of one group in memory, so that a long one leaves room for others.
 LOT = 100  # Messages without a group that are sent together.
 PAUSE_S = 0.5
 PAUSE_MAX_S = 30.0
+
+
+class Entry(NamedTuple):
+    """A message that waits, or that was refused for good and set aside."""
+
+    number: int
+    path: str
+    order_group: str | None
+    message_id: str
+    put_at_ms: int
+    payload: bytes
+    aside_at_ms: int | None = None
+    reason: str | None = None
+
+    @property
+    def key(self) -> str | None:
+        """The session or key that the message is kept in order by."""
+        return None if self.order_group is None else self.order_group.split("\n", 1)[1]
+
+
+class Wanted(NamedTuple):
+    """Which messages a dispatcher has room for: the first so many, apart from those that it knows or cannot send."""
+
+    limit: int
+    max_bytes: int
+    known: Sequence[int] = ()
+    busy_groups: Sequence[str] = ()
+    paused_paths: Sequence[str] = ()
 
 
 class Lot(NamedTuple):

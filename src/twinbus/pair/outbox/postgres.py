@@ -12,15 +12,15 @@ from typing import Any, LiteralString
 from twinbus.model.errors import BusError
 from twinbus.model.extras import needing
 from twinbus.pair.errors import OutboxError, OutboxFullError
-from twinbus.pair.outbox.home import Work
-from twinbus.pair.outbox.rows import VERSION, Counts, Entry, Lease, Row, Wanted
+from twinbus.pair.outbox.rows import Counts, Entry, Row, Tables, Wanted, Work
 from twinbus.sql import postgres
+from twinbus.sql.group import Committer
 
 with needing("psycopg"):
     import psycopg
     from psycopg.rows import tuple_row
 
-_SCHEMA: tuple[LiteralString, ...] = (
+_SCHEMA = (
     """CREATE TABLE IF NOT EXISTS twinbus_outbox (
         number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, path text NOT NULL, lane text,
         message_id text NOT NULL, bytes bigint NOT NULL, put_at_ms bigint NOT NULL,
@@ -31,24 +31,19 @@ _SCHEMA: tuple[LiteralString, ...] = (
         only_one integer PRIMARY KEY CHECK (only_one = 1), version bigint NOT NULL, holder text, until_ms bigint)""",
     "INSERT INTO twinbus_outbox_state (only_one, version) VALUES (1, 1) ON CONFLICT DO NOTHING",
 )
-_FIELDS: LiteralString = "number, path, lane, message_id, put_at_ms, payload, aside_at_ms, reason"
-_PUT: LiteralString = """INSERT INTO twinbus_outbox (path, lane, message_id, bytes, put_at_ms, payload)
-    VALUES (%s, %s, %s, %s, %s, %s) RETURNING number"""
+_FIELDS = "number, path, lane, message_id, put_at_ms, payload, aside_at_ms, reason"
+_PUT = """INSERT INTO twinbus_outbox (path, lane, message_id, bytes, put_at_ms, payload)
+    VALUES (?, ?, ?, ?, ?, ?) RETURNING number"""
 
 
-class PostgresTables:
-    """The tables as one connection sees them."""
+class PostgresTables(Tables):
+    """The tables in PostgreSQL."""
+
+    schema = _SCHEMA
+    lease_locks = " FOR UPDATE"
 
     def __init__(self, connection: psycopg.Connection[Any]) -> None:
         self._connection = connection
-
-    def create(self) -> None:
-        """Have the tables; an OutboxError if they are of another version."""
-        for statement in _SCHEMA:
-            self._run(statement)
-        ((version,),) = self._run("SELECT version FROM twinbus_outbox_state")
-        if version != VERSION:
-            raise OutboxError(f"The outbox is of version {version}, and this Twinbus knows version {VERSION}.")
 
     def counts(self) -> Counts:
         """How full it is; counted."""
@@ -59,7 +54,6 @@ class PostgresTables:
         return Counts(*row)
 
     def put(self, rows: Sequence[Row], now_ms: int) -> list[int]:
-        """Add messages; their numbers."""
         numbers = []
         for path, group, message_id, payload in rows:
             ((number,),) = self._run(_PUT, (path, group, message_id, len(payload), now_ms, payload))
@@ -72,9 +66,9 @@ class PostgresTables:
         A number that was taken earlier may become visible later, so that nothing but what is known is passed over.
         """
         rows = self._run(
-            f"SELECT {_FIELDS} FROM twinbus_outbox WHERE aside_at_ms IS NULL AND number <> ALL(%s::bigint[])"
-            " AND lower(path) <> ALL(%s::text[]) AND (lane IS NULL OR lane <> ALL(%s::text[]))"
-            " ORDER BY number LIMIT %s",
+            f"SELECT {_FIELDS} FROM twinbus_outbox WHERE aside_at_ms IS NULL AND number <> ALL(?::bigint[])"
+            " AND lower(path) <> ALL(?::text[]) AND (lane IS NULL OR lane <> ALL(?::text[]))"
+            " ORDER BY number LIMIT ?",
             (list(wanted.known), list(wanted.paused_paths), list(wanted.busy_groups), min(wanted.limit, 200)),
         )
         found: list[Entry] = []
@@ -87,59 +81,45 @@ class PostgresTables:
         return found
 
     def remove(self, numbers: Sequence[int]) -> int:
-        """Delete messages; how many there were."""
         return len(
-            self._run("DELETE FROM twinbus_outbox WHERE number = ANY(%s::bigint[]) RETURNING 1", (list(numbers),))
+            self._run("DELETE FROM twinbus_outbox WHERE number = ANY(?::bigint[]) RETURNING 1", (list(numbers),))
         )
 
     def set_aside(self, refused: Sequence[tuple[int, str]], now_ms: int) -> None:
-        """Messages that will never be taken are not tried any more."""
         for number, reason in refused:
             self._run(
-                "UPDATE twinbus_outbox SET aside_at_ms = %s, reason = %s WHERE number = %s", (now_ms, reason, number)
+                "UPDATE twinbus_outbox SET aside_at_ms = ?, reason = ? WHERE number = ?", (now_ms, reason, number)
             )
 
     def bring_back(self, numbers: Sequence[int] | None) -> int:
-        """Have what was set aside tried again; without numbers, all of it."""
         return len(
             self._run(
                 "UPDATE twinbus_outbox SET aside_at_ms = NULL, reason = NULL WHERE aside_at_ms IS NOT NULL"
-                " AND (%s::bigint[] IS NULL OR number = ANY(%s::bigint[])) RETURNING 1",
+                " AND (?::bigint[] IS NULL OR number = ANY(?::bigint[])) RETURNING 1",
                 (None if numbers is None else list(numbers),) * 2,
             )
         )
 
     def look(self, limit: int, from_number: int, aside: bool | None) -> list[Entry]:
-        """Messages in their order: all, or only those that wait, or that were set aside."""
         rows = self._run(
-            f"SELECT {_FIELDS} FROM twinbus_outbox WHERE number >= %s"
-            " AND (%s::boolean IS NULL OR (aside_at_ms IS NOT NULL) = %s::boolean) ORDER BY number LIMIT %s",
+            f"SELECT {_FIELDS} FROM twinbus_outbox WHERE number >= ?"
+            " AND (?::boolean IS NULL OR (aside_at_ms IS NOT NULL) = ?::boolean) ORDER BY number LIMIT ?",
             (from_number, aside, aside, limit),
         )
         return [_entry(row) for row in rows]
 
     def holds(self, group: str) -> bool:
-        """Whether messages of an order group wait."""
-        found = "SELECT 1 FROM twinbus_outbox WHERE lane = %s AND aside_at_ms IS NULL LIMIT 1"
+        found = "SELECT 1 FROM twinbus_outbox WHERE lane = ? AND aside_at_ms IS NULL LIMIT 1"
         return bool(self._run(found, (group,)))
-
-    def lease(self) -> Lease | None:
-        """Who dispatches, or did last; the row is this transaction's until it ends."""
-        ((holder, until_ms),) = self._run("SELECT holder, until_ms FROM twinbus_outbox_state FOR UPDATE")
-        return None if holder is None else Lease(holder, until_ms)
-
-    def set_lease(self, lease: Lease | None) -> None:
-        """Say who dispatches."""
-        self._run("UPDATE twinbus_outbox_state SET holder = %s, until_ms = %s", lease or (None, None))
 
     def now_ms(self) -> int:
         """The database's time, which all machines share."""
         ((now_ms,),) = self._run("SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint")
         return int(now_ms)
 
-    def _run(self, statement: LiteralString, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+    def _run(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         with self._connection.cursor(row_factory=tuple_row) as cursor:
-            cursor.execute(statement, values or None)
+            cursor.execute(_sql(statement.replace("?", "%s")), values or None)
             return cursor.fetchall() if cursor.description is not None else []
 
 
@@ -153,7 +133,7 @@ def _entry(row: tuple[Any, ...]) -> Entry:
     return Entry(number, path, group, message_id, put_at_ms, bytes(payload), aside_at_ms, reason)
 
 
-class PostgresHome:
+class PostgresHome(Committer[Work[Any], None]):
     """The connection of a dispatcher, made again when it is lost."""
 
     def __init__(self, address: str) -> None:
@@ -199,14 +179,6 @@ class PostgresHome:
         if connection is not None:
             connection.close()
 
-    def checkpoint_due(self) -> bool:
-        """The server minds its log."""
-        return False
-
-    def checkpoint(self) -> bool:
-        """The server minds its log."""
-        return True
-
     def close(self) -> None:
         """Let go of the connection."""
         self._drop()
@@ -216,3 +188,8 @@ def _explain(error: Exception) -> OutboxError:
     if postgres.is_full(error):
         return OutboxFullError("There is no room left on the disk of the outbox's database.")
     return OutboxError(f"The outbox's database cannot be used: {' '.join(str(error).split())}")
+
+
+def _sql(statement: str) -> LiteralString:
+    """The statements are made of constants of this module."""
+    return statement  # type: ignore[return-value,unused-ignore]

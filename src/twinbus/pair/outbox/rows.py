@@ -1,21 +1,26 @@
-"""What an outbox holds: messages on their way in, and as they wait for the dispatcher.
+"""What an outbox holds, and what can be done with it: messages on their way in, its tables, work on them.
 
-The tables are in `sqlite` and `postgres`; in which order messages leave is decided by `plan`.
+How each database says it is in `sqlite` and `postgres`; in which order messages leave is decided by `plan`.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import NamedTuple, Protocol
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from twinbus.client import messages
 from twinbus.client.diverting import with_id
-from twinbus.pair.errors import OutboxFullError
-from twinbus.pair.outbox.entries import Entry as Entry
-from twinbus.pair.outbox.entries import Wanted as Wanted
+from twinbus.model.errors import BusError
+from twinbus.pair.errors import OutboxError, OutboxFullError
+from twinbus.pair.outbox.plan import Entry as Entry
+from twinbus.pair.outbox.plan import Wanted as Wanted
 from twinbus.pair.route.queued import Queued as Queued
+
+T = TypeVar("T")
 
 VERSION = 1
 MAX_MESSAGES = 1_000_000
@@ -82,28 +87,103 @@ class Limits:
             )
 
 
-class Tables(Protocol):
-    """An outbox's tables, in a transaction that somebody else begins and ends."""
+class Tables(ABC):
+    """An outbox's tables as one connection sees them, in a transaction that somebody else begins and ends."""
 
-    def counts(self) -> Counts: ...
+    schema: tuple[str, ...]
+    lease_locks = ""  # What makes the row of the lease this transaction's until it ends.
 
-    def put(self, rows: Sequence[Row], now_ms: int) -> list[int]: ...
+    def create(self) -> None:
+        """Have the tables; an OutboxError if they are of another version."""
+        for statement in self.schema:
+            self._run(statement)
+        version = self._row("SELECT version FROM twinbus_outbox_state")[0]
+        if version != VERSION:
+            raise OutboxError(f"The outbox is of version {version}, and this Twinbus knows version {VERSION}.")
 
-    def take(self, wanted: Wanted) -> list[Entry]: ...
+    @abstractmethod
+    def counts(self) -> Counts:
+        """How full it is."""
 
-    def remove(self, numbers: Sequence[int]) -> int: ...
+    @abstractmethod
+    def put(self, rows: Sequence[Row], now_ms: int) -> list[int]:
+        """Add messages; their numbers."""
 
-    def set_aside(self, refused: Sequence[tuple[int, str]], now_ms: int) -> None: ...
+    @abstractmethod
+    def take(self, wanted: Wanted) -> list[Entry]:
+        """The first messages that a dispatcher has room for."""
 
-    def bring_back(self, numbers: Sequence[int] | None) -> int: ...
+    @abstractmethod
+    def remove(self, numbers: Sequence[int]) -> int:
+        """Delete messages; how many there were."""
 
-    def look(self, limit: int, from_number: int, aside: bool | None) -> list[Entry]: ...
+    @abstractmethod
+    def set_aside(self, refused: Sequence[tuple[int, str]], now_ms: int) -> None:
+        """Messages that will never be taken are not tried any more."""
 
-    def holds(self, order_group: str) -> bool: ...
+    @abstractmethod
+    def bring_back(self, numbers: Sequence[int] | None) -> int:
+        """Have what was set aside tried again; without numbers, all of it."""
 
-    def lease(self) -> Lease | None: ...
+    @abstractmethod
+    def look(self, limit: int, from_number: int, aside: bool | None) -> list[Entry]:
+        """Messages in their order: all, or only those that wait, or that were set aside."""
 
-    def set_lease(self, lease: Lease | None) -> None: ...
+    @abstractmethod
+    def holds(self, order_group: str) -> bool:
+        """Whether messages of an order group wait."""
+
+    def lease(self) -> Lease | None:
+        """Who dispatches, or did last."""
+        holder, until_ms = self._row(f"SELECT holder, until_ms FROM twinbus_outbox_state{self.lease_locks}")
+        return None if holder is None else Lease(holder, until_ms)
+
+    def set_lease(self, lease: Lease | None) -> None:
+        """Say who dispatches."""
+        self._run("UPDATE twinbus_outbox_state SET holder = ?, until_ms = ?", lease or (None, None))
+
+    @abstractmethod
+    def _run(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """Execute a statement, with a question mark for each value; the rows that it gives."""
+
+    def _first(self, statement: str, values: Sequence[Any] = ()) -> tuple[Any, ...] | None:
+        return next(iter(self._run(statement, values)), None)
+
+    def _row(self, statement: str, values: Sequence[Any] = ()) -> tuple[Any, ...]:
+        row = self._first(statement, values)
+        if row is None:
+            raise OutboxError("The outbox has no state: its tables were not made by Twinbus.")
+        return row
+
+
+class Work(Generic[T]):
+    """Something to be done with the tables, at an instant; `done` has its result when that is durable, or an error."""
+
+    def __init__(self, run: Callable[[Tables, int], T], *, reads: bool = False, size: int = 0) -> None:
+        self.run = run
+        self.reads = reads
+        self.size = size
+        self.error: BusError | None = None  # Set by the thread when it was not even tried.
+        self.problem: BaseException | None = None
+        self.done: Future[T] = Future()
+        self._result: T | None = None
+
+    def attempt(self, tables: Tables, now_ms: int) -> None:
+        """Do it; a refusal of its own is nobody else's."""
+        try:
+            self._result = self.run(tables, now_ms)
+        except OutboxError as problem:
+            self.problem = problem
+
+    def finish(self) -> None:
+        """The transaction is over."""
+        problem = self.problem or self.error
+        if self.done.cancelled():
+            return
+        if problem is not None:
+            self.done.set_exception(problem if isinstance(problem, OutboxError) else OutboxError(str(problem)))
+        else:
+            self.done.set_result(self._result)  # type: ignore[arg-type]
 
 
 def order_group_of(path: str, key: str | None) -> str | None:

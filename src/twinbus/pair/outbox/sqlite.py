@@ -1,17 +1,26 @@
-"""An outbox's tables in SQLite: in a file of its own, or in the application's database.
+"""An outbox in SQLite: its tables in the application's database, or in a file of its own, and who works on that.
 
-Statements alone: `home` begins and ends transactions, or the application does.
+On the application's connection the application begins and ends transactions.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Protocol
 
-from twinbus.pair.errors import OutboxError
-from twinbus.pair.outbox.rows import VERSION, Counts, Entry, Lease, Row, Wanted
+from twinbus.model.errors import BusError
+from twinbus.pair.errors import OutboxError, OutboxFullError
+from twinbus.pair.outbox.rows import VERSION, Counts, Entry, Row, Tables, Wanted, Work
+from twinbus.sql import shared_sqlite
+from twinbus.sql.group import Committer
+
+CACHE_KIB = 16 * 1024
+OWNER_ONLY = 0o600
 
 # What is looked at stands before the body, so that looking does not read it. What was refused for good is listed
 # apart, and marked, so that the index leads past it.
@@ -49,23 +58,13 @@ class _Connection(Protocol):
     def cursor(self) -> Any: ...
 
 
-class SqliteTables:
-    """The tables as one connection sees them."""
+class SqliteTables(Tables):
+    """The tables in SQLite."""
+
+    schema = _SCHEMA
 
     def __init__(self, connection: _Connection) -> None:
         self._connection = connection
-
-    def create(self) -> None:
-        """Have the tables; an OutboxError if they are of another version."""
-        for statement in _SCHEMA:
-            self._run(statement)
-        self.check_version()
-
-    def check_version(self) -> None:
-        """Refuse tables that another version of Twinbus made."""
-        (version,) = self._row("SELECT version FROM twinbus_outbox_state")
-        if version != VERSION:
-            raise OutboxError(f"The outbox is of version {version}, and this Twinbus knows version {VERSION}.")
 
     def counts(self) -> Counts:
         """How full it is; kept, never counted."""
@@ -75,7 +74,6 @@ class SqliteTables:
         return Counts(messages, size, aside, oldest[0] if oldest else None)
 
     def put(self, rows: Sequence[Row], now_ms: int) -> list[int]:
-        """Add messages; their numbers."""
         told, position = [], 1
         for path, group, message_id, payload in rows:
             told.append((path, group, message_id, position, len(payload)))
@@ -87,7 +85,6 @@ class SqliteTables:
         return list(range(last - len(rows) + 1, last + 1))
 
     def take(self, wanted: Wanted) -> list[Entry]:
-        """The first messages that a dispatcher has room for."""
         asked = (_list(wanted.known), _list(wanted.paused_paths), _list(wanted.busy_groups), wanted.limit)
         found: list[Entry] = []
         size = 0
@@ -101,7 +98,6 @@ class SqliteTables:
         return found
 
     def remove(self, numbers: Sequence[int]) -> int:
-        """Delete messages; how many there were."""
         asked = (_list(numbers),)
         count, size = self._row(f"SELECT count(*), total(bytes) FROM twinbus_outbox WHERE number {_IN}", asked)
         if count:
@@ -111,7 +107,6 @@ class SqliteTables:
         return int(count)
 
     def set_aside(self, refused: Sequence[tuple[int, str]], now_ms: int) -> None:
-        """Messages that will never be taken are not tried any more."""
         for number, reason in refused:
             self._run(
                 "INSERT OR REPLACE INTO twinbus_outbox_aside (number, at_ms, reason)"
@@ -121,7 +116,6 @@ class SqliteTables:
         self._run(f"UPDATE twinbus_outbox SET aside = 1 WHERE number {_IN}", (_list([each[0] for each in refused]),))
 
     def bring_back(self, numbers: Sequence[int] | None) -> int:
-        """Have what was set aside tried again; without numbers, all of it."""
         every = [row[0] for row in self._run("SELECT number FROM twinbus_outbox_aside")]
         chosen = every if numbers is None else [number for number in every if number in set(numbers)]
         self._run(f"UPDATE twinbus_outbox SET aside = 0 WHERE number {_IN}", (_list(chosen),))
@@ -129,22 +123,11 @@ class SqliteTables:
         return len(chosen)
 
     def look(self, limit: int, from_number: int, aside: bool | None) -> list[Entry]:
-        """Messages in their order: all, or only those that wait, or that were set aside."""
         which = "" if aside is None else f"AND aside = {int(aside)}"
         return [Entry(*row) for row in self._run(_LOOK.format(which=which), (from_number, limit))]
 
     def holds(self, group: str) -> bool:
-        """Whether messages of an order group wait."""
         return self._first("SELECT 1 FROM twinbus_outbox WHERE lane = ? AND aside = 0 LIMIT 1", (group,)) is not None
-
-    def lease(self) -> Lease | None:
-        """Who dispatches, or did last."""
-        holder, until_ms = self._row("SELECT holder, until_ms FROM twinbus_outbox_state")
-        return None if holder is None else Lease(holder, until_ms)
-
-    def set_lease(self, lease: Lease | None) -> None:
-        """Say who dispatches."""
-        self._run("UPDATE twinbus_outbox_state SET holder = ?, until_ms = ?", lease or (None, None))
 
     @contextmanager
     def _rows(self, statement: str, values: Sequence[Any] = ()) -> Iterator[Iterable[tuple[Any, ...]]]:
@@ -161,14 +144,61 @@ class SqliteTables:
         with self._rows(statement, values) as rows:
             return list(rows)
 
-    def _first(self, statement: str, values: Sequence[Any] = ()) -> tuple[Any, ...] | None:
-        return next(iter(self._run(statement, values)), None)
 
-    def _row(self, statement: str, values: Sequence[Any] = ()) -> tuple[Any, ...]:
-        row = self._first(statement, values)
-        if row is None:
-            raise OutboxError("The outbox has no state: its tables were not made by Twinbus.")
-        return row
+class SqliteHome(Committer[Work[Any], None]):
+    """A SQLite file; the application's own database, or one for the outbox alone."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._closed: OutboxError | None = None
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            os.close(os.open(path, os.O_CREAT | os.O_RDWR, OWNER_ONLY))  # Messages are for their owner alone.
+            self._database = shared_sqlite.connect(str(path), CACHE_KIB)
+        except OSError as error:
+            raise OutboxError(f"The outbox {path} cannot be opened: {error.strerror or error}.") from error
+        except BusError as error:
+            raise OutboxError(f"The outbox {path} cannot be opened: {error}.") from error
+        tables = SqliteTables(self._database)
+        try:
+            self._database.execute("BEGIN IMMEDIATE")
+            tables.create()
+            self._database.execute("COMMIT")
+        except BaseException as error:
+            self._database.close()
+            raise self._explain(error) if isinstance(error, sqlite3.Error) else error from error
+        self._tables = tables
+
+    def commit(self, group: list[Work[Any]], now_ms: int) -> None:
+        """One transaction for all; one that only reads makes nobody wait for the disk."""
+        database = self._database
+        try:
+            if self._closed is not None:
+                raise self._closed
+            database.execute("BEGIN" if all(work.reads for work in group) else "BEGIN IMMEDIATE")
+            for work in group:
+                work.attempt(self._tables, now_ms)
+            database.execute("COMMIT")
+        except Exception as error:
+            if database.in_transaction:
+                database.execute("ROLLBACK")
+            problem = error if isinstance(error, OutboxError) else self._explain(error)
+            for work in group:
+                work.problem = problem
+            if shared_sqlite.is_fatal(error):
+                self._closed = problem  # Nobody knows what is on the disk: only a new start may judge.
+
+    def close(self) -> None:
+        """Release the file."""
+        self._database.close()
+
+    def _explain(self, error: BaseException) -> OutboxError:
+        name = getattr(error, "sqlite_errorname", "")
+        if name == "SQLITE_FULL":
+            return OutboxFullError(f"There is no room left on the disk of the outbox {self._path}.")
+        if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+            return OutboxError(f"Somebody else keeps the outbox {self._path} busy: {error}.")
+        return OutboxError(f"The outbox {self._path} cannot be used: {error}.")
 
 
 def _list(values: Sequence[int | str]) -> str:
