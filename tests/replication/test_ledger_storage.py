@@ -17,8 +17,7 @@ from support.disks import fill_up
 from support.postgres import PostgresServer
 from twinbus.pair.errors import AlreadyDoneError, LedgerError
 from twinbus.pair.ledger.decisions import Copy, Decision, Key, State
-from twinbus.pair.ledger.handed import remember
-from twinbus.pair.ledger.ledger import AsyncLedger, Ledger, open_storage, records
+from twinbus.pair.ledger.ledger import AsyncLedger, Ledger, open_storage, records, remember
 from twinbus.pair.ledger.storage import Claim, Command, Extend, Mark, Storage, Trim
 
 FIRST, SECOND, THIRD = Copy("contoso", 1), Copy("fabrikam", 9), Copy("contoso", 2)

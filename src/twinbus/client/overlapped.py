@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterable, Awaitable, Callable, Generator, Iterable
 from types import TracebackType
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 M = TypeVar("M")
 
@@ -125,3 +125,25 @@ class Window(Generic[M]):
         self._under_way.discard(outcome)
         if outcome._task.cancelled() or outcome._task.exception() is not None:
             self._failed.append(outcome)
+
+
+class Windows:
+    """The windows of one sender; its end asks all of them for what nobody looked at."""
+
+    def __init__(self, send: Callable[[Any], Awaitable[object]]) -> None:
+        self._send = send
+        self._opened: list[Window[Any]] = []
+
+    def open(self, max_in_flight: int) -> Window[Any]:
+        """A window of sends; messages are the SDK's."""
+        self._opened = [window for window in self._opened if window.under_way or window.forgotten()]
+        opened: Window[Any] = Window(self._send, max_in_flight)
+        self._opened.append(opened)
+        return opened
+
+    def check(self) -> None:
+        """Raise failures that nobody looked at."""
+        forgotten = [outcome for window in self._opened for outcome in window.forgotten()]
+        self._opened.clear()
+        if forgotten:
+            raise UncollectedError(forgotten)

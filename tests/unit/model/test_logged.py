@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from twinbus.model.logged import EVENTS, EventLog
-from twinbus.pair.route import telemetry
+from twinbus.pair.route import health_board
 
 ROOT = Path(__file__).parents[3]
 SOURCE = ROOT / "src" / "twinbus"
@@ -40,7 +40,7 @@ def names_in(call: ast.Call) -> set[str]:
     if isinstance(given, ast.IfExp):
         return {ast.literal_eval(given.body), ast.literal_eval(given.orelse)}
     if isinstance(given, ast.Subscript):
-        return set(telemetry.EVENTS.values())
+        return set(health_board.EVENTS.values())
     return {ast.literal_eval(given)}
 
 

@@ -24,7 +24,6 @@ PURE = {
     "outbox/plan",
     "replication/policy",
     "route/health",
-    "route/queued",
     "route/router",
 }
 PLAIN = {"__future__", "collections", "dataclasses", "enum", "hashlib", "re", "typing", "twinbus.model"}

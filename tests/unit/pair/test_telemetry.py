@@ -10,7 +10,6 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from twinbus.pair.route import telemetry
 from twinbus.pair.route.health import Event, Policy
 from twinbus.pair.route.health_board import HealthBoard, Scope
 
@@ -58,6 +57,6 @@ def test_a_recording_span_gets_an_event(board: HealthBoard) -> None:
 
 
 def test_without_opentelemetry_nothing_is_missed(board: HealthBoard, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(telemetry.sys.modules, "opentelemetry.trace")
+    monkeypatch.delitem(health_board.sys.modules, "opentelemetry.trace")
 
     assert board.record(Scope("orders"), Event.FAILED, "no answer").reason == "no answer"

@@ -19,9 +19,8 @@ from twinbus.model.errors import BusError
 from twinbus.pair.errors import AlreadyDoneError, LedgerError
 from twinbus.pair.ledger import sqlite as ledger_sqlite
 from twinbus.pair.ledger.decisions import Copy, Decision, Key, State
-from twinbus.pair.ledger.handed import handed
 from twinbus.pair.ledger.joining import Joining
-from twinbus.pair.ledger.storage import TRIM_CHUNK, Claim, Command, Extend, Mark, Record, Storage, Trim
+from twinbus.pair.ledger.storage import Claim, Command, Extend, Mark, Record, Storage, Trim
 from twinbus.pair.ledger.tags import Tag
 from twinbus.sql.group import GroupCommit
 
@@ -240,6 +239,17 @@ class AsyncLedger(LedgerCore):
         await self.close()
 
 
+def remember(message: Any, key: Key, copy: Copy) -> None:
+    """Write it on a received message."""
+    message._twinbus_handed = (key, copy)
+
+
+def handed(message: Any) -> tuple[Key, Copy] | None:
+    """What was written on it; None if nothing was."""
+    found: tuple[Key, Copy] | None = getattr(message, "_twinbus_handed", None)
+    return found
+
+
 def _handed(message: Any) -> tuple[Key, Copy]:
     found = handed(message)
     if found is None:
@@ -275,6 +285,3 @@ def records(where: str, scope: str | None = None) -> Iterator[Record]:
 
 def _seconds(duration: timedelta | float) -> float:
     return duration.total_seconds() if isinstance(duration, timedelta) else float(duration)
-
-
-__all__ = ["TRIM_CHUNK", "AsyncLedger", "Ledger", "LedgerCore", "is_postgres", "open_storage", "records"]

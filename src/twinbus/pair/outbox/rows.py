@@ -18,7 +18,7 @@ from twinbus.model.errors import BusError
 from twinbus.pair.errors import OutboxError, OutboxFullError
 from twinbus.pair.outbox.plan import Entry as Entry
 from twinbus.pair.outbox.plan import Wanted as Wanted
-from twinbus.pair.route.queued import Queued as Queued
+from twinbus.pair.route.carrier import Queued as Queued
 
 T = TypeVar("T")
 

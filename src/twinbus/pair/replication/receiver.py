@@ -15,8 +15,7 @@ from twinbus.model.logged import EventLog
 from twinbus.pair import tracing
 from twinbus.pair.errors import LedgerError
 from twinbus.pair.ledger.decisions import Copy, Decision, Key, State
-from twinbus.pair.ledger.handed import handed, remember
-from twinbus.pair.ledger.ledger import LedgerCore
+from twinbus.pair.ledger.ledger import LedgerCore, handed, remember
 from twinbus.pair.ledger.storage import Claim
 from twinbus.pair.replication.held_copies import Arrival, Holding
 from twinbus.pair.replication.namespace_receiver import CLOSE_S, NamespaceReceiver
@@ -236,7 +235,7 @@ class ReplicatedReceiving:
         return found
 
     def _arrival(self, source: NamespaceReceiver, message: Any) -> Arrival:
-        tag = self._ledger.tag.of(*receiving_sdk.fields_of(message))
+        tag = self._ledger.tag.of(*sdk.fields_of(message))
         if tag is None:
             self._ledger.counts["untagged"] += 1
         key = None if tag is None else Key(self.scope, tag)
@@ -395,7 +394,7 @@ class ReplicatedReceiving:
                 problems.append(error)
                 continue
             for message in peeked:
-                tag = self._ledger.tag.of(*receiving_sdk.fields_of(message))
+                tag = self._ledger.tag.of(*sdk.fields_of(message))
                 found.setdefault(tag or f"{source.namespace} {message.sequence_number}", message)
         if len(problems) == len(self.sources):
             raise problems[0]

@@ -17,9 +17,7 @@ from twinbus.pair.errors import NotReplicatedError
 from twinbus.pair.ledger.tags import Kind, Tag
 from twinbus.pair.replication.policy import Mode, Roles
 from twinbus.pair.route.failures import Failure
-from twinbus.pair.sdk import copies as replication_sdk
 from twinbus.pair.sdk import messages as sdk
-from twinbus.pair.sdk import received as receiving_sdk
 from twinbus.pair.sdk.messages import ServiceBusMessageBatch
 
 _log = EventLog(__name__)
@@ -90,7 +88,7 @@ class ReplicatedSending:
     def prepared(self, message: Any) -> tuple[sdk.Sendable, tuple[str, ...]]:
         """The messages as they are sent, each with an id, and the tags of their copies."""
         self.check_open()
-        messages = replication_sdk.with_ids(sdk.repeatable(message), lambda: uuid4().hex)
+        messages = sdk.with_ids(sdk.repeatable(message), lambda: uuid4().hex)
         return messages, self._tags(messages) if self._needs_tags else ()
 
     def sent(self, tags: tuple[str, ...], *namespaces: int) -> None:
@@ -153,8 +151,8 @@ class ReplicatedSending:
 
     def _tags(self, messages: sdk.Sendable) -> tuple[str, ...]:
         found = []
-        for message in replication_sdk.each(messages):
-            tag = self._copied.tag.of(*receiving_sdk.fields_of(message))
+        for message in sdk.each(messages):
+            tag = self._copied.tag.of(*sdk.fields_of(message))
             if tag is None and self._copied.tag.kind is not Kind.MESSAGE_ID:
                 raise ValueError(f"The message has no {self._copied.tag}, by which its copies are told from others.")
             found.append(tag or "")

@@ -23,7 +23,6 @@ from twinbus.pair.route.failures import Failure, kind_of
 from twinbus.pair.route.health import Event, Route
 from twinbus.pair.route.health_board import HealthBoard, Scope
 from twinbus.pair.route.partitions import Partitions
-from twinbus.pair.route.queued import Queued
 from twinbus.pair.route.router import Answer, Situation, Step, next_step
 
 BUSY_PAUSE_S, BUSY_PAUSE_MAX_S = 0.5, 8.0
@@ -63,6 +62,14 @@ class Ordered(Protocol):
     """The ordered backlog queues of the secondary."""
 
     def session(self, path: str, key: str) -> OrderedSession: ...
+
+
+class Queued(NamedTuple):
+    """Messages that are safe in an outbox and on their way from there: what an application gets."""
+
+    path: str
+    message_ids: list[str]
+    numbers: list[int]
 
 
 class Outbox(Protocol):

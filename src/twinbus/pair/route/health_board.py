@@ -7,16 +7,24 @@ synchronous application's senders, and its pings, are in different ones.
 from __future__ import annotations
 
 import logging
+import sys
 import threading
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from twinbus.model.logged import EventLog
 from twinbus.pair import listeners
-from twinbus.pair.route import telemetry
 from twinbus.pair.route.health import Event, Health, Policy, Route, State, on
 
 _log = EventLog(__name__)
+
+# What a change is called, by the state that it leads to.
+EVENTS = {
+    State.SUSPECT: "pair.suspected",
+    State.FAILED_OVER: "pair.failover.engaged",
+    State.HEALTHY: "pair.failover.ended",
+    State.REFUSED: "pair.refused",
+}
 
 
 class Scope(NamedTuple):
@@ -114,7 +122,34 @@ class HealthBoard:
     def _announce(self, change: Change) -> None:
         level = logging.INFO if change.after is State.HEALTHY else logging.WARNING
         text = "{entity}: {before} -> {after} {reason}"
-        _log.log(level, telemetry.EVENTS[change.after], text, **telemetry.document(change))
-        telemetry.add_span_event(change)
+        _log.log(level, EVENTS[change.after], text, **document(change))
+        add_span_event(change)
         for listener in self._listeners:
             listeners.call(listener, change)
+
+
+def document(change: Change) -> dict[str, Any]:
+    """A change in values that JSON has."""
+    told: dict[str, Any] = {
+        "entity": change.scope.path,
+        "before": change.before.value,
+        "after": change.after.value,
+        "reason": change.reason,
+    }
+    if change.scope.fragment is not None:
+        told["fragment"] = change.scope.fragment
+    return told
+
+
+def add_span_event(change: Change) -> None:
+    """An event of the span that is current where the change happens, if one is recording there.
+
+    Nothing is imported for it: a span can only be recording where the application has imported OpenTelemetry itself.
+    """
+    trace = sys.modules.get("opentelemetry.trace")
+    if trace is None:
+        return
+    span = trace.get_current_span()
+    if span.is_recording():
+        told = document(change)
+        span.add_event(f"twinbus.{EVENTS[change.after]}", {f"twinbus.{key}": value for key, value in told.items()})

@@ -21,7 +21,7 @@ from azure.servicebus import ServiceBusMessageBatch as ServiceBusMessageBatch
 from azure.servicebus._base_handler import ServiceBusAzureNamedKeyTokenCredential, ServiceBusAzureSasTokenCredential
 from azure.servicebus._common.utils import transform_outbound_messages
 from azure.servicebus._transport._pyamqp_transport import PyamqpTransport
-from azure.servicebus.amqp import AmqpAnnotatedMessage
+from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageProperties
 from azure.servicebus.exceptions import (
     MessageNotFoundError,
     MessageSizeExceededError,
@@ -55,6 +55,7 @@ Sendable = (
 )
 
 # Asked of every send, so that no union of types is made anew.
+_SINGLE = (ServiceBusMessage, AmqpAnnotatedMessage, Mapping)
 _SEVERAL = (ServiceBusMessageBatch, list, tuple)
 _REPEATABLE = (ServiceBusMessage, AmqpAnnotatedMessage, *_SEVERAL, Mapping)
 
@@ -216,6 +217,62 @@ def _as_text(value: Any) -> str | None:
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")
     return None if value is None else str(value)
+
+
+def fields_of(message: Any) -> tuple[Any, Any, Mapping[Any, Any] | None]:
+    """MessageId, subject and the application's properties, of whatever may be sent or was received."""
+    if isinstance(message, Mapping):
+        return message.get("message_id"), message.get("subject"), message.get("application_properties")
+    if isinstance(message, AmqpAnnotatedMessage):
+        properties = message.properties
+        if properties is None:
+            return None, None, message.application_properties
+        return properties.message_id, properties.subject, message.application_properties
+    return message.message_id, message.subject, message.application_properties
+
+
+def with_ids(messages: Sendable, new_id: Callable[[], str]) -> Sendable:
+    """The same messages, each with a MessageId; on the caller's own it is written, so that a retry has the same."""
+    if isinstance(messages, ServiceBusMessage):  # As most are: this is asked of every send.
+        if not messages.message_id:
+            messages.message_id = new_id()
+        return messages
+    if isinstance(messages, ServiceBusMessageBatch):
+        if all(message.message_id for message in messages._messages):
+            return messages
+        batch = ServiceBusMessageBatch(max_size_in_bytes=_UNBOUNDED)
+        for message in messages._messages:
+            batch.add_message(_with_id(message, new_id))
+        return batch
+    if isinstance(messages, _SINGLE):
+        one: Sendable = _with_id(messages, new_id)
+        return one
+    return [_with_id(message, new_id) for message in messages]
+
+
+def _with_id(message: Any, new_id: Callable[[], str]) -> Any:
+    if fields_of(message)[0]:
+        return message
+    if isinstance(message, Mapping):
+        return {**message, "message_id": new_id()}
+    if isinstance(message, AmqpAnnotatedMessage):
+        properties = message.properties or AmqpMessageProperties()
+        properties.message_id = new_id()
+        message.properties = properties
+    else:
+        message.message_id = new_id()
+    return message
+
+
+def each(messages: Sendable) -> list[Any]:
+    """The single messages of what may be sent at once."""
+    return (
+        list(messages._messages)
+        if isinstance(messages, ServiceBusMessageBatch)
+        else [messages]
+        if isinstance(messages, _SINGLE)
+        else list(messages)
+    )
 
 
 def is_empty(messages: Sendable) -> bool:

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import datetime
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from azure.servicebus import ServiceBusReceivedMessage as ServiceBusReceivedMessage
 from azure.servicebus.aio import ServiceBusSession
-from azure.servicebus.amqp import AmqpAnnotatedMessage
 from azure.servicebus.exceptions import (
     MessageAlreadySettled,
     MessageLockLostError,
@@ -23,18 +22,6 @@ from azure.servicebus.exceptions import (
 )
 
 from twinbus.pair.sdk.attempts import in_time
-
-
-def fields_of(message: Any) -> tuple[Any, Any, Mapping[Any, Any] | None]:
-    """MessageId, subject and the application's properties, of whatever may be sent or was received."""
-    if isinstance(message, Mapping):
-        return message.get("message_id"), message.get("subject"), message.get("application_properties")
-    if isinstance(message, AmqpAnnotatedMessage):
-        properties = message.properties
-        if properties is None:
-            return None, None, message.application_properties
-        return properties.message_id, properties.subject, message.application_properties
-    return message.message_id, message.subject, message.application_properties
 
 
 def receiver_of(message: Any) -> Any:

@@ -15,11 +15,11 @@ from azure.servicebus import ServiceBusMessageBatch
 from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver
 from azure.servicebus.exceptions import OperationTimeoutError
 
+from twinbus.client.overlapped import MAX_IN_FLIGHT, Outcome, Window, Windows
 from twinbus.pair import tracing
 from twinbus.pair.core import PairStatus
 from twinbus.pair.namespace.open_links import heard
 from twinbus.pair.outbox.rows import Queued
-from twinbus.pair.route.overlapped import MAX_IN_FLIGHT, Outcome, Window, Windows
 from twinbus.pair.sdk import messages as sdk
 from twinbus.pair.sdk.attempts import NOT_OPEN, AsyncBoundedSender, ended, open_link
 from twinbus.pair.sdk.clients.paired import PairedClient

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
+from twinbus.client.overlapped import Windows
 from twinbus.pair.backlog.diversion import Diverted
 from twinbus.pair.core import PairCore, PairStatus, namespaces_of
 from twinbus.pair.description import NamespaceDescription, PairDescription, second_string
@@ -21,7 +22,6 @@ from twinbus.pair.options import SendAvailabilityOptions
 from twinbus.pair.outbox.outbox import Outbox
 from twinbus.pair.outbox.rows import Queued
 from twinbus.pair.route.health_board import Change
-from twinbus.pair.route.overlapped import Windows
 from twinbus.pair.sdk import messages as sdk
 from twinbus.pair.sdk.attempts import become, sharing
 from twinbus.pair.sdk.clients.sending import PairedSending

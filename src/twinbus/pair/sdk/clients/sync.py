@@ -14,11 +14,11 @@ from typing import Any, TypeVar
 
 from azure.servicebus import ServiceBusClient, ServiceBusMessageBatch, ServiceBusReceiver
 
+from twinbus.client.overlapped import MAX_IN_FLIGHT, Outcome, Window, Windows
 from twinbus.pair import tracing
 from twinbus.pair.core import PairStatus
 from twinbus.pair.loop_thread import LoopThread
 from twinbus.pair.outbox.rows import Queued
-from twinbus.pair.route.overlapped import MAX_IN_FLIGHT, Outcome, Window, Windows
 from twinbus.pair.sdk import messages as sdk
 from twinbus.pair.sdk.attempts import BoundedSender
 from twinbus.pair.sdk.clients.paired import PairedClient
