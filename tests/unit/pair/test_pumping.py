@@ -92,7 +92,7 @@ async def test_while_the_primary_is_away_nothing_is_received_in_vain() -> None:
     async def find() -> list[str]:
         return ["backlog"]
 
-    pump = Pump(home, secondary, ["backlog"], find, progress, batch=10, poll_s=60, pause_s=0.0)  # type: ignore[arg-type]
+    pump = Pump(home, secondary, find, progress, batch=10, poll_s=60, pause_s=0.0, queues=["backlog"])  # type: ignore[arg-type]
     pump.start()
     async with asyncio.timeout(5):
         while not progress.moved:

@@ -10,6 +10,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+from twinbus.pair.route import health_board
 from twinbus.pair.route.health import Event, Policy
 from twinbus.pair.route.health_board import HealthBoard, Scope
 

@@ -7,7 +7,6 @@ diverted without order is left to `pump`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from twinbus.client.diverting import RestoreError, restore
@@ -16,9 +15,10 @@ from twinbus.client.errors import ClientError, is_local
 from twinbus.client.mover import Moved, move
 from twinbus.model.logged import EventLog
 from twinbus.pair import tracing
-from twinbus.pair.namespace.port import Received, Receiver, RemoteNamespace
+from twinbus.pair.namespace.port import Received, Receiver
 from twinbus.pair.route.failures import Failure, kind_of
-from twinbus.pair.syphon.home import PAUSE_MAX_S, Backlog, Home, Progress, give_back
+from twinbus.pair.syphon.home import PAUSE_MAX_S, Backlog, give_back
+from twinbus.pair.syphon.pump import QueuePump
 
 _log = EventLog(__name__)
 
@@ -27,82 +27,22 @@ LOT = 50
 LINGER_S = 0.2  # A session that gives nothing for so long is let go.
 RENEW_S = 15.0  # A session's lock is one minute.
 BLOCKED_S = 1.0  # How long a session whose destination takes nothing is held before another one gets its turn.
-ORDERED = "ordered backlog queues"  # What a problem of finding them is called by.
+ORDERED = "ordered backlog queues"
 LOOK_S = 60.0  # How often it looks whether somebody has begun to use ordered queues.
 
 
-class OrderedPump:
-    """Brings home what is in the ordered backlog queues; `find` says which there are."""
+class OrderedPump(QueuePump):
+    """Brings home what is in the ordered backlog queues."""
 
-    def __init__(
-        self,
-        home: Home,
-        secondary: RemoteNamespace,
-        find: Callable[[], Awaitable[list[str]]],
-        progress: Progress,
-        *,
-        poll_s: float,
-        pause_s: float,
-    ) -> None:
-        self._home = home
-        self._secondary = secondary
-        self._find = find
-        self._progress = progress
-        self._poll_s = poll_s
-        self._pause_s = pause_s
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._queues: set[str] = set()
+    kind = ORDERED
 
-    @property
-    def queues(self) -> list[str]:
-        """Those that it brings messages home from."""
-        return sorted(self._queues)
-
-    def start(self) -> None:
-        """Begin."""
-        self._spawn(self._watch())
-
-    async def stop(self) -> None:
-        """End; what is under way is finished first."""
-        while self._tasks:
-            tasks = list(self._tasks)
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-            self._tasks.difference_update(tasks)
-
-    async def drain(self) -> None:
-        """Bring home what is there now; returns when nothing is left that can be moved."""
-        try:
-            await asyncio.gather(*(self._drain(queue) for queue in await self._find()))
-        except ClientError as problem:
-            self._progress.problems[ORDERED] = problem.text
+    def _look_s(self, is_found: bool) -> float:
+        return LOOK_S if is_found else PAUSE_MAX_S
 
     async def _drain(self, queue: str) -> None:
         with suppress(ClientError):  # There is no session left, or nothing can be moved.
             while await self._hold(await self._secondary.session_receiver(queue, LINGER_S), blocked_s=0.0):
                 pass
-
-    def _spawn(self, work: Awaitable[None]) -> None:
-        task = asyncio.ensure_future(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _watch(self) -> None:
-        """A client that sends in order may come later than the syphon."""
-        where = ORDERED
-        while True:
-            look_s = LOOK_S
-            try:
-                for queue in await self._find():
-                    if queue not in self._queues:
-                        self._queues.add(queue)
-                        self._spawn(self._run(queue))
-                self._progress.problems.pop(where, None)
-            except ClientError as problem:
-                self._progress.problems[where] = problem.text
-                look_s = PAUSE_MAX_S
-            await asyncio.sleep(look_s)
 
     async def _run(self, queue: str) -> None:
         """Accept one session after the other; each is held by a task of its own."""

@@ -6,7 +6,9 @@ Idle, it makes one long receive after the other; while a namespace is away it is
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, ClassVar
 
 from twinbus.client.errors import ClientError, is_local
 from twinbus.model.logged import EventLog
@@ -24,52 +26,61 @@ QUEUES = "backlog queues"
 QUIET_S = 1.0  # A queue that gives nothing for so long is empty.
 
 
-class Pump:
-    """Brings home what is in the backlog queues that are found."""
+class QueuePump(ABC):
+    """Brings home what is in the backlog queues that are found: a task for each, and one that looks for more.
+
+    A client that makes more of them, or another kind, may come later than the syphon.
+    """
+
+    kind: ClassVar[str]  # What a problem of finding them is called by.
 
     def __init__(
         self,
         home: Home,
         secondary: RemoteNamespace,
-        queues: Sequence[str],
         find: Callable[[], Awaitable[list[str]]],
         progress: Progress,
         *,
-        batch: int,
         poll_s: float,
         pause_s: float,
+        queues: Sequence[str] = (),
     ) -> None:
+        """`find` says which queues there are; `queues` are known already."""
         self._home = home
         self._secondary = secondary
-        self.reachability = Reachability(secondary)  # Of the secondary.
         self._find = find
-        self._queues = list(queues)
         self._progress = progress
-        self._batch = batch
         self._poll_s = poll_s
         self._pause_s = pause_s
-        self._tasks: list[asyncio.Task[None]] = []
+        self._queues = list(queues)
+        self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
-        """Begin, one task for each queue that is known, and later for those that are found."""
-        self._tasks = [asyncio.create_task(self._watch(), name="syphon"), *map(self._begin, self._queues)]
+        """Begin."""
+        self._spawn(self._watch())
+        for queue in self._queues:
+            self._spawn(self._run(queue))
 
-    def _begin(self, queue: str) -> asyncio.Task[None]:
-        return asyncio.create_task(self._run(queue), name=f"syphon {queue}")
+    def _spawn(self, work: Awaitable[None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def _watch(self) -> None:
-        """A client that was given a higher count may come later than the syphon, and make more queues."""
         while True:
+            is_found = True
             try:
                 new = [queue for queue in await self._find() if queue not in self._queues]
                 self._queues += new
-                self._tasks += map(self._begin, new)
+                for queue in new:
+                    self._spawn(self._run(queue))
                 if new:
                     self._home.changed()
-                self._progress.problems.pop(QUEUES, None)
+                self._progress.problems.pop(self.kind, None)
             except ClientError as problem:
-                self._progress.problems[QUEUES] = problem.text
-            await asyncio.sleep(LOOK_S if self._queues else LOOK_SOON_S)
+                self._progress.problems[self.kind] = problem.text
+                is_found = False
+            await asyncio.sleep(self._look_s(is_found))
 
     @property
     def queues(self) -> list[str]:
@@ -83,10 +94,45 @@ class Pump:
 
     async def stop(self) -> None:
         """End; what is under way is finished first, so that nothing is sent twice without need."""
-        tasks, self._tasks = self._tasks, []
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        while self._tasks:
+            tasks = list(self._tasks)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            self._tasks.difference_update(tasks)
+
+    async def drain(self) -> None:
+        """Bring home what is there now; returns when nothing is left that can be moved."""
+        try:
+            await asyncio.gather(*map(self._drain, await self._find()))
+        except ClientError as problem:
+            self._progress.problems[self.kind] = problem.text
+
+    @abstractmethod
+    def _look_s(self, is_found: bool) -> float:
+        """How long until it looks for more queues, after a look that showed which there are, or failed."""
+
+    @abstractmethod
+    async def _run(self, queue: str) -> None:
+        """Empty one queue for ever."""
+
+    @abstractmethod
+    async def _drain(self, queue: str) -> None:
+        """Empty one queue once."""
+
+
+class Pump(QueuePump):
+    """Brings home what was diverted without order."""
+
+    kind = QUEUES
+
+    def __init__(self, home: Home, secondary: RemoteNamespace, *args: Any, batch: int, **kwargs: Any) -> None:
+        super().__init__(home, secondary, *args, **kwargs)
+        self.reachability = Reachability(secondary)  # Of the secondary.
+        self._batch = batch
+
+    def _look_s(self, is_found: bool) -> float:
+        return LOOK_S if self._queues else LOOK_SOON_S
 
     async def _run(self, queue: str) -> None:
         progress, failures, clock = self._progress, 0, asyncio.get_running_loop().time
@@ -124,13 +170,6 @@ class Pump:
             if is_local(problem):
                 self.reachability.lost(problem)
             return problem
-
-    async def drain(self) -> None:
-        """Bring home what is there now; returns when nothing is left that can be moved."""
-        try:
-            await asyncio.gather(*map(self._drain, await self._find()))
-        except ClientError as problem:
-            self._progress.problems[QUEUES] = problem.text
 
     async def _drain(self, queue: str) -> None:
         try:

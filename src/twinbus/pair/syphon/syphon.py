@@ -39,30 +39,28 @@ class Syphon:
         lost = replaced.parse(options.replaces)
         self._home = Home(primary, options.seconds("missing_entity_wait"), self._changed, replaced=lost)
         poll_s, pause_s = options.seconds("poll"), options.seconds("syphon_pause")
-
-        # A client that could not ask for the name has used the provisional one.
         self._replaces = list(dict.fromkeys(name for each in lost for name in each.names))
-        names = list(dict.fromkeys((primary_name, primary.provisional_name, *self._replaces)))
-
         ordered = list(dict.fromkeys((primary_name, *self._replaces)))
+        # A client that could not ask for the name has used the provisional one.
+        plain = list(dict.fromkeys((primary_name, primary.provisional_name, *self._replaces)))
 
         async def find_plain() -> list[str]:
-            return await making.found(secondary, names)
+            return await making.found(secondary, plain)
 
-        async def find() -> list[str]:
+        async def find_ordered() -> list[str]:
             return [queue for name in ordered for queue in await ordered_queues.found(secondary, name)]
 
         self._pump = Pump(
             self._home,
             secondary,
-            queues,
             find_plain,
             self.progress,
             batch=options.syphon_batch,
             poll_s=poll_s,
             pause_s=pause_s,
+            queues=queues,
         )
-        self._ordered = OrderedPump(self._home, secondary, find, self.progress, poll_s=poll_s, pause_s=pause_s)
+        self._ordered = OrderedPump(self._home, secondary, find_ordered, self.progress, poll_s=poll_s, pause_s=pause_s)
 
     def start(self) -> None:
         """Bring home what comes, until `stop`."""
