@@ -118,4 +118,4 @@ async def test_a_send_does_not_wait_for_an_administration_that_cannot_be_asked(s
         client._core.primary._http_address = "http://127.0.0.1:9"
         sender = client.get_queue_sender(queue)
         assert await scene.send(sender, "m", partition_key=DEAD)
-        assert client._core.background.partitions.known == set()
+        assert not client._core.carrier.is_partitioned(queue)

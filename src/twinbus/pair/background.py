@@ -24,10 +24,10 @@ from twinbus.pair.options import SendAvailabilityOptions
 from twinbus.pair.pairing import Pairing
 from twinbus.pair.presence import RENEW_S, Presence
 from twinbus.pair.route.carrier import Carrier, Patience
+from twinbus.pair.route.entities import Entities
 from twinbus.pair.route.failures import Failure, kind_of
 from twinbus.pair.route.health import Event, State
 from twinbus.pair.route.health_board import Change, HealthBoard, Scope
-from twinbus.pair.route.partitions import Partitions
 from twinbus.pair.route.ping import ping
 from twinbus.pair.route.presets import PRESETS
 from twinbus.pair.syphon.syphon import Syphon
@@ -64,13 +64,13 @@ class Background:
         self.on_diverted: Callable[[Diverted], None] | None = None
         self.describe: Callable[[], dict[str, Any]] = dict  # What its status record says.
         self.look_first: Callable[[], Awaitable[None]] | None = None  # Before that; then it is announced more often.
-        self.partitions = Partitions(primary)
-        self.partitions.restore(self.pairing.entities)
+        self.entities = Entities(primary)
+        self.entities.restore(self.pairing.entities)
         self._preset = PRESETS[options.preset]
         # Where the first failure counts, the same call has to reach the backlog in time.
         share = 1.0 if options.seconds("failover_interval") else 0.5
         patience = Patience(options.seconds("primary_timeout"), share, options.seconds("divert_timeout"))
-        self.carrier = Carrier(health_board, primary, self.partitions, self._preset.counting, patience)
+        self.carrier = Carrier(health_board, primary, self.entities, self._preset.counting, patience)
         self.pings = self.pings_failed = 0
         self.pings_by_entity: Counter[str] = Counter()
         self.ping_times = Spread(PING_BOUNDS_S)
@@ -98,7 +98,7 @@ class Background:
         if self.options.enable_syphon:
             self._spawn(self._end_together())
         for path in self._new_paths:
-            self._spawn(self.partitions.find_out(path))
+            self._spawn(self.entities.find_out(path))
 
     async def _make_whole(self) -> None:
         """Have the pair made whole, and run what needs the primary's name, from when it is known."""
@@ -137,12 +137,12 @@ class Background:
 
     def look_up(self, path: str) -> None:
         """Find out in the background what kind of entity is sent to; may be called in any thread."""
-        if not self.partitions.is_new(path):
+        if not self.entities.is_new(path):
             return
         if not self.is_started or self._loop is None:
             self._new_paths.append(path)
         elif not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(lambda: self._spawn(self.partitions.find_out(path)))
+            self._loop.call_soon_threadsafe(lambda: self._spawn(self.entities.find_out(path)))
 
     def was_diverted(self, diverted: Diverted) -> None:
         """Announce it to those who listen."""
@@ -151,7 +151,7 @@ class Background:
 
     async def stop(self) -> None:
         """End everything; nothing hangs."""
-        self.pairing.remember_entities(self.partitions.document())
+        self.pairing.remember_entities(self.entities.document())
         await self._stop_syphon()
         tasks, self._tasks = self._tasks, set()
         for task in tasks:
@@ -181,7 +181,7 @@ class Background:
                 if self.syphon is not None:
                     self._loop.call_soon_threadsafe(self.syphon.wake)
             else:
-                self._loop.call_soon_threadsafe(lambda: self.pairing.remember_entities(self.partitions.document()))
+                self._loop.call_soon_threadsafe(lambda: self.pairing.remember_entities(self.entities.document()))
             if change.after is State.SUSPECT:
                 self._loop.call_soon_threadsafe(lambda: self._spawn(self._prepare()))
             if self._presence is not None:

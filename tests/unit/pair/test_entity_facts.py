@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-
 import pytest
 
 from twinbus.client import messages
 from twinbus.client.errors import ClientError
-from twinbus.pair.route.entity_facts import EntityFacts, KnownEntities
+from twinbus.pair.route.entities import Entities
+from twinbus.pair.route.entity_facts import EntityFacts
 
 PLAIN = messages.build(b"x", message_id="m")
 IN_SESSION = messages.build(b"x", message_id="m", session_id="s")
@@ -55,13 +54,13 @@ def test_a_refusal_teaches_that_sessions_are_required(
 
 
 def test_facts_are_plain_values_by_path_whatever_its_case() -> None:
-    known = KnownEntities()
+    known = Entities(None)  # type: ignore[arg-type]
     known.of("Orders").message_bytes_max = 5
 
     assert known.of("orders").message_bytes_max == 5
-    assert {path: asdict(facts) for path, facts in known.by_path.items()} == {
-        "orders": {"message_bytes_max": 5, "batch_bytes_max": None, "requires_session": None}
-    }
+    assert known.document() == {"orders": {"message_bytes_max": 5}}
+    known.restore({"Orders": {"message_bytes_max": 7}, "Carts": {"partitioned": True, "unknown": 1}})
+    assert known.document() == {"orders": {"message_bytes_max": 5}, "carts": {"partitioned": True}}
 
 
 def test_a_message_is_checked_in_the_words_of_a_broker() -> None:

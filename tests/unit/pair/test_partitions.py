@@ -13,7 +13,7 @@ from twinbus.client.atom import AtomError
 from twinbus.client.errors import ClientError
 from twinbus.model.entity import QueueDescription
 from twinbus.model.topic import TopicDescription
-from twinbus.pair.route.partitions import Partitions
+from twinbus.pair.route.entities import Entities
 
 
 class Primary:
@@ -41,41 +41,41 @@ class Primary:
         return SimpleNamespace(description=self._found)
 
 
-async def found_out(found: Any, is_twinbus: bool = True) -> tuple[Partitions, bool, int]:
+async def found_out(found: Any, is_twinbus: bool = True) -> tuple[Entities, bool, int]:
     primary = Primary(found, is_twinbus)
-    partitions = Partitions(primary)  # type: ignore[arg-type]
-    return partitions, await partitions._answered("Orders"), primary.asked
+    entities = Entities(primary)  # type: ignore[arg-type]
+    return entities, await entities._answered("Orders"), primary.asked
 
 
 @pytest.mark.parametrize("kind", [QueueDescription, TopicDescription])
 async def test_a_partitioned_entity_is_known_in_lower_case(kind: Any) -> None:
-    partitions, answered, _ = await found_out(kind(name="Orders", partitioned=True))
+    entities, answered, _ = await found_out(kind(name="Orders", partitioned=True))
 
     assert answered
-    assert (partitions.known, partitions.by_id) == ({"orders"}, set())
+    assert entities.document() == {"orders": {"partitioned": True}}
 
 
 async def test_with_duplicate_detection_ids_are_keys() -> None:
-    partitions, _, _ = await found_out(
+    entities, _, _ = await found_out(
         QueueDescription(name="Orders", partitioned=True, requires_duplicate_detection=True)
     )
 
-    assert (partitions.known, partitions.by_id) == ({"orders"}, {"orders"})
+    assert entities.document() == {"orders": {"partitioned": True, "by_id": True}}
 
 
 async def test_a_plain_entity_is_not_asked_for_again() -> None:
-    partitions, answered, _ = await found_out(QueueDescription(name="Orders"))
+    entities, answered, _ = await found_out(QueueDescription(name="Orders"))
 
     assert answered
-    assert partitions.known == set()
-    assert partitions.is_new("orders")
-    assert not partitions.is_new("ORDERS")
+    assert entities.document() == {}
+    assert entities.is_new("orders")
+    assert not entities.is_new("ORDERS")
 
 
 async def test_elsewhere_than_on_twinbus_nobody_asks() -> None:
-    partitions, answered, asked = await found_out(QueueDescription(name="Orders", partitioned=True), is_twinbus=False)
+    entities, answered, asked = await found_out(QueueDescription(name="Orders", partitioned=True), is_twinbus=False)
 
-    assert (answered, asked, partitions.known) == (True, 0, set())
+    assert (answered, asked, entities.document()) == (True, 0, {})
 
 
 @pytest.mark.parametrize(

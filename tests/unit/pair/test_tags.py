@@ -7,8 +7,7 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageProperties
 
 from twinbus.pair.ledger.tags import Kind, Tag
-from twinbus.pair.sdk.messages import each, new_batch, with_ids
-from twinbus.pair.sdk.received import fields_of
+from twinbus.pair.sdk.messages import each, fields_of, new_batch, with_ids
 
 
 @pytest.mark.parametrize(

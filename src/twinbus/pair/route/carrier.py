@@ -19,10 +19,10 @@ from twinbus.client.errors import ClientError
 from twinbus.model.partition import fragment_of
 from twinbus.pair.errors import BacklogError, OutboxError, RefusedError
 from twinbus.pair.namespace.port import RemoteNamespace
+from twinbus.pair.route.entities import Entities
 from twinbus.pair.route.failures import Failure, kind_of
 from twinbus.pair.route.health import Event, Route
 from twinbus.pair.route.health_board import HealthBoard, Scope
-from twinbus.pair.route.partitions import Partitions
 from twinbus.pair.route.router import Answer, Situation, Step, next_step
 
 BUSY_PAUSE_S, BUSY_PAUSE_MAX_S = 0.5, 8.0
@@ -131,16 +131,15 @@ class Carrier:
         self,
         health_board: HealthBoard,
         primary: RemoteNamespace,
-        partitions: Partitions,
+        entities: Entities,
         counting: frozenset[Failure],
         patience: Patience,
     ) -> None:
         self._health_board = health_board
         self._primary = primary
-        self._partitions = partitions
         self._counting = counting
         self.patience = patience
-        self.entities = partitions.entities
+        self.entities = entities
         self.backlog: Backlog | None = None
         self.ordered: Ordered | None = None
 
@@ -153,13 +152,14 @@ class Carrier:
 
     def is_partitioned(self, path: str) -> bool:
         """Whether sends with a key have a health of their own."""
-        return path.lower() in self._partitions.known
+        return bool(self.entities.of(path).partitioned)
 
     def fragment_key(self, path: str, key: str | None, message_id: str | None) -> str | None:
         """What leads a message to a fragment; None where it goes to any, or nothing is known of fragments."""
-        if not self.is_partitioned(path):
+        facts = self.entities.of(path)
+        if not facts.partitioned:
             return None
-        return message_id if key is None and path.lower() in self._partitions.by_id else key
+        return message_id if key is None and facts.by_id else key
 
     def goes_to_primary(self, path: str, key: str | None = None) -> bool:
         """Whether the entity is healthy, or not yet ill for long enough."""

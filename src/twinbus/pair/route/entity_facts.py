@@ -23,6 +23,8 @@ class EntityFacts:
     message_bytes_max: int | None = None
     batch_bytes_max: int | None = None
     requires_session: bool | None = None
+    partitioned: bool | None = None
+    by_id: bool | None = None  # Partitioned, and a message without a key goes where its id leads.
 
     def refusal(self, payload: bytes, path: str) -> ClientError | None:
         """Why the primary would not take an encoded message, in its own words; None if nothing is known against it."""
@@ -42,17 +44,6 @@ class EntityFacts:
             return
         if any(messages.read(payload).session_id is None for payload in payloads):
             self.requires_session = True
-
-
-class KnownEntities:
-    """The facts of every entity that one client sends to, by path in lower case."""
-
-    def __init__(self) -> None:
-        self.by_path: dict[str, EntityFacts] = {}
-
-    def of(self, path: str) -> EntityFacts:
-        """Those of one entity, to be read and written."""
-        return self.by_path.setdefault(path.lower(), EntityFacts())
 
 
 def too_large(size: int, limit: int) -> ClientError:

@@ -1,4 +1,4 @@
-"""Which entities of the primary are partitioned or require sessions, asked of its administration once for each.
+"""What is known of the entities of the primary: what it said when it was used, and its administration, asked once.
 
 Best effort: a send never waits for the answer, and a client that may not ask goes on without. Only our own broker's
 fragments are known (`model.partition`); elsewhere an entity is healthy or not as a whole.
@@ -17,7 +17,7 @@ from twinbus.model.entity import QueueDescription
 from twinbus.model.logged import EventLog
 from twinbus.model.topic import TopicDescription
 from twinbus.pair.namespace.port import RemoteNamespace
-from twinbus.pair.route.entity_facts import EntityFacts, KnownEntities
+from twinbus.pair.route.entity_facts import EntityFacts
 
 _log = EventLog(__name__)
 
@@ -28,36 +28,33 @@ REMEMBERED_MAX = 1000
 GONE_S = 5.0  # So long after an attempt in vain nobody makes another one.
 
 
-class Partitions:
-    """What is known of the entities that a client sends to; paths are in lower case."""
+class Entities:
+    """The facts of every entity that one client sends to, by path in lower case."""
 
     def __init__(self, primary: RemoteNamespace) -> None:
         self._primary = primary
-        self.entities = KnownEntities()
+        self.by_path: dict[str, EntityFacts] = {}
         self._asked: set[str] = set()
         self._turn = asyncio.Lock()
         self._gone_at: float | None = None  # When the primary last did not answer.
-        self.known: set[str] = set()  # Partitioned ones.
-        self.by_id: set[str] = set()  # Of those, the ones in which a message without a key goes where its id leads.
+
+    def of(self, path: str) -> EntityFacts:
+        """Those of one entity, to be read and written."""
+        return self.by_path.setdefault(path.lower(), EntityFacts())
 
     def document(self) -> dict[str, dict[str, Any]]:
         """Everything that is known, by path, as it can be written down; the newest, if there is much."""
-        found = {path: {**asdict(facts), **self._kind(path)} for path, facts in self.entities.by_path.items()}
-        told = {path: {name: value for name, value in facts.items() if value} for path, facts in found.items()}
-        return dict([(path, facts) for path, facts in told.items() if facts][-REMEMBERED_MAX:])
-
-    def _kind(self, path: str) -> dict[str, bool]:
-        return {"partitioned": path in self.known, "by_id": path in self.by_id}
+        found = {
+            path: {name: value for name, value in asdict(facts).items() if value}
+            for path, facts in self.by_path.items()
+        }
+        return dict([(path, facts) for path, facts in found.items() if facts][-REMEMBERED_MAX:])
 
     def restore(self, document: Mapping[str, Mapping[str, Any]]) -> None:
         """Take over what an earlier client knew; the primary's own word goes before it, when it comes."""
         for path, facts in document.items():
             known = {name: facts[name] for name in EntityFacts.__slots__ if isinstance(facts.get(name), int)}
-            self.entities.by_path.setdefault(path.lower(), EntityFacts(**known))
-            if facts.get("partitioned"):
-                self.known.add(path.lower())
-            if facts.get("by_id"):
-                self.by_id.add(path.lower())
+            self.by_path.setdefault(path.lower(), EntityFacts(**known))
 
     def is_new(self, path: str) -> bool:
         """Whether nobody has asked for this path yet; it counts as asked for from now on."""
@@ -104,9 +101,8 @@ class Partitions:
             self._gone_at = asyncio.get_running_loop().time()
             return False
         if isinstance(found, QueueDescription):
-            self.entities.of(path).requires_session = found.requires_session
+            self.of(path).requires_session = found.requires_session
         if isinstance(found, QueueDescription | TopicDescription) and found.partitioned:
-            if found.requires_duplicate_detection:
-                self.by_id.add(path.lower())
-            self.known.add(path.lower())
+            facts = self.of(path)
+            facts.partitioned, facts.by_id = True, found.requires_duplicate_detection
         return True
