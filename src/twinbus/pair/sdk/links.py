@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -44,7 +45,7 @@ _authentication: Any = _async_utils.create_authentication
 _Fate = asyncio.Future[ClientError | None]
 
 
-class SdkLink:
+class SdkLink(ABC):
     """One link of the SDK on a connection of its own, which is listened to as long as it is open."""
 
     def __init__(self, handler: Any, path: str, timeout_s: float) -> None:
@@ -68,7 +69,7 @@ class SdkLink:
             await within(self._timeout_s + extra_s, self._open(), f"attaching to '{self.path}'")
         except BaseException as problem:
             self.error = ClientError(LINK_CLOSED, f"the link to '{self.path}' was given up")
-            await self._break_off()
+            await _break_off(self._handler)
             if isinstance(problem, ClientError):
                 raise problem.but(definite=True) from problem
             raise
@@ -121,7 +122,7 @@ class SdkLink:
                 with suppress(Exception):
                     async with asyncio.timeout(CLOSE_S):
                         await self._handler.close()
-            await self._break_off()
+            await _break_off(self._handler)
 
     def _lose(self, error: ClientError) -> None:
         """The link is gone: what is on its way may have arrived."""
@@ -131,19 +132,6 @@ class SdkLink:
         for fate in pending.values():
             _decide(fate, self.error.but(definite=False))
         self._changed()
-
-    async def _break_off(self) -> None:
-        """Let go of the socket, whatever is still in it."""
-        amqp = self._handler._handler
-        connection = getattr(amqp, "_connection", None)
-        if connection is None:
-            return
-        writer = getattr(connection._transport, "writer", None)
-        if writer is not None:
-            writer.transport.abort()
-        with suppress(Exception):
-            async with asyncio.timeout(CLOSE_S):
-                await connection._transport.close()
 
     async def close(self) -> None:
         """Detach and disconnect."""
@@ -170,13 +158,13 @@ class SdkLink:
             if not waiter.done():
                 waiter.set_result(None)
 
-    # What the SDK hands on
-
+    @abstractmethod
     async def _flowed(self, frame: Any) -> None:
-        raise NotImplementedError
+        """The SDK hands a flow on."""
 
+    @abstractmethod
     async def _disposed(self, frame: Any) -> None:
-        raise NotImplementedError
+        """The SDK hands on what the peer says of deliveries."""
 
     def _settled(self, frame: Any, expected: Callable[[int], str]) -> None:
         """The peer decided on deliveries of ours."""
@@ -454,7 +442,6 @@ async def connected(handler: Any) -> Any:
 
 async def properties_of(handler: Any, timeout_s: float) -> dict[str, Any]:
     """What the peer says of itself when a connection is opened, which is closed again."""
-    link = SdkLink(handler, "", timeout_s)
 
     async def look() -> dict[str, Any]:
         connection = (await connected(handler))._connection
@@ -470,7 +457,20 @@ async def properties_of(handler: Any, timeout_s: float) -> dict[str, Any]:
     try:
         return await within(timeout_s, look(), "opening a connection")
     finally:
-        await link._break_off()
+        await _break_off(handler)
+
+
+async def _break_off(handler: Any) -> None:
+    """Let go of the socket, whatever is still in it."""
+    connection = getattr(handler._handler, "_connection", None)
+    if connection is None:
+        return
+    writer = getattr(connection._transport, "writer", None)
+    if writer is not None:
+        writer.transport.abort()
+    with suppress(Exception):
+        async with asyncio.timeout(CLOSE_S):
+            await connection._transport.close()
 
 
 def _let_writes_interrupt(transport: Any) -> None:
