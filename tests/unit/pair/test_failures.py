@@ -8,6 +8,7 @@ from azure.servicebus._pyamqp.error import AMQPException
 
 from twinbus.client.errors import ClientError
 from twinbus.pair.options import SendAvailabilityOptions
+from twinbus.pair.route import failures
 from twinbus.pair.route.failures import Failure, kind_of
 from twinbus.pair.route.presets import PRESETS
 from twinbus.pair.sdk import messages as sdk
@@ -71,6 +72,14 @@ def test_our_own_clients_errors(condition: str, expected: Failure, as_sdk: type[
 
     assert kind_of(error) is expected
     assert type(sdk.as_sdk_error(error)) is as_sdk
+
+
+def test_what_a_condition_means_is_one_row_for_both_clients(monkeypatch: pytest.MonkeyPatch) -> None:
+    condition = "com.microsoft:entity-disabled"
+    monkeypatch.setitem(failures._BY_CONDITION, condition, Failure.TRANSIENT)
+
+    assert kind_of(ClientError(condition, "text")) is Failure.TRANSIENT
+    assert sdk.failure_of(sdk_errors.MessagingEntityDisabledError(condition=condition)) is Failure.TRANSIENT
 
 
 @pytest.mark.parametrize(

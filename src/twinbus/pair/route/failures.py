@@ -1,7 +1,7 @@
 """The kinds of failure that say something about the health of an entity.
 
-Which of them count is a preset's decision (`presets`). Which exception is of which kind is known to the adapters
-(`sdk`, and `kind_of` here for our own client).
+Which of them count is a preset's decision (`presets`). What a condition means is in the table here, for both adapters;
+what the SDK's exceptions mean that have none is known to `sdk`.
 """
 
 from __future__ import annotations
@@ -48,9 +48,14 @@ _BY_CONDITION = {
 }
 
 
+def kind_of_condition(condition: str) -> Failure | None:
+    """What the condition that a broker names says by itself, whichever client heard it."""
+    return _BY_CONDITION.get(condition)
+
+
 def kind_of(error: ClientError) -> Failure:
     """The kind of failure that our own client reports."""
-    known = _BY_CONDITION.get(error.condition)
+    known = kind_of_condition(error.condition)
     if known is not None:
         return known
     return Failure.TRANSIENT if error.transient else Failure.PERMANENT

@@ -41,7 +41,7 @@ from azure.servicebus.exceptions import (
 from twinbus.client.connection_string import TLS_PORT, ConnectionString
 from twinbus.client.errors import ClientError
 from twinbus.client.hearing import Heard, Listener
-from twinbus.pair.route.failures import Failure, kind_of
+from twinbus.pair.route.failures import Failure, kind_of, kind_of_condition
 from twinbus.pair.sdk.attempts import remember_attempt
 from twinbus.pair.sdk.client_errors import heard_in, text
 
@@ -94,14 +94,15 @@ _GETTERS = (
 
 
 def failure_of(error: BaseException) -> Failure:
-    """The kind of failure."""
+    """The kind of failure: what the broker named goes before what the SDK calls it."""
+    known = kind_of_condition(condition_of(error))
+    if known is not None:
+        return known
     for kind, failure in _KINDS:
         if isinstance(error, kind):
             return failure
     if not isinstance(error, ServiceBusError):
         return Failure.MISTAKE
-    if kind_of(ClientError(condition_of(error), "")) is Failure.MISTAKE:
-        return Failure.MISTAKE  # What the peer says of the message, however the SDK calls that.
     # Whatever the SDK does not know itself comes out as its general error, with the first cause inside.
     inner = error.inner_exception
     if isinstance(inner, _CALLERS_OWN):
