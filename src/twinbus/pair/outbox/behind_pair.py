@@ -40,20 +40,15 @@ class PairOutbox:
         self._last_put = object()  # Another one with each put, in whatever thread.
         self._empty_after: object | None = None  # The put after which it was seen to be empty.
         outbox.listen(self._was_put)
-        self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Begin to dispatch, on this loop; what an earlier process left is dispatched, too."""
-        if self._task is None:
-            self._task = asyncio.create_task(self.dispatcher.run(), name="outbox")
+        if self.dispatcher.start():
             self._health_board.listen(lambda change: self.dispatcher.resume())
 
     async def stop(self) -> None:
         """End; what is in the outbox stays there."""
-        task, self._task = self._task, None
-        if task is not None:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+        await self.dispatcher.stop()
         if self._owned:
             await asyncio.to_thread(self.outbox.close)
 

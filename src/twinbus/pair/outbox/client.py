@@ -47,7 +47,6 @@ class _Client(Generic[S]):
             self.outbox, alone(self._namespace), max_in_flight=max_in_flight, on_refused=on_refused
         )
         self._dispatch = dispatch
-        self._task: asyncio.Task[None] | None = None
 
     @property
     def progress(self) -> Progress:
@@ -64,14 +63,11 @@ class _Client(Generic[S]):
         return self.get_queue_sender(topic_name)
 
     async def _start(self) -> None:
-        if self._dispatch and self._task is None:
-            self._task = asyncio.create_task(self.dispatcher.run(), name="outbox")
+        if self._dispatch:
+            self.dispatcher.start()
 
     async def _stop(self) -> None:
-        task, self._task = self._task, None
-        if task is not None:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+        await self.dispatcher.stop()
         await self._namespace.close()
         if self._owned:
             await asyncio.to_thread(self.outbox.close)

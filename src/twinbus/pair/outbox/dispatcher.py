@@ -65,6 +65,7 @@ class Dispatcher:
         self._leased_until = float("-inf")  # On the loop's clock.
         self._renew_at = float("-inf")
         self._tasks: set[asyncio.Task[None]] = set()
+        self._running: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._woken = asyncio.Event()
         self._more = True  # Whether the outbox may hold what is not known here.
@@ -84,6 +85,20 @@ class Dispatcher:
         if loop is not None:
             with suppress(RuntimeError):
                 loop.call_soon_threadsafe(self._resume)
+
+    def start(self) -> bool:
+        """Begin to dispatch on this loop, until `stop`; whether it has not begun before."""
+        is_new = self._running is None
+        if is_new:
+            self._running = asyncio.create_task(self.run(), name="outbox")
+        return is_new
+
+    async def stop(self) -> None:
+        """End; what is in the outbox stays there."""
+        running, self._running = self._running, None
+        if running is not None:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
 
     async def run(self) -> None:
         """Dispatch until cancelled; what is under way is waited for, so that nothing is sent twice without need."""

@@ -214,12 +214,8 @@ class Replacement:
     def progress(self) -> Progress:
         """What has been brought home so far."""
         whole = Progress()
-        for each in (syphon.progress for syphon in self._syphons):
-            whole.moved += each.moved
-            whole.dead += each.dead
-            whole.doubled += each.doubled
-            whole.dead_letters += each.dead_letters
-            whole.problems |= each.problems
+        for syphon in self._syphons:
+            whole.join(syphon.progress)
         return whole
 
     async def remaining(self, found: Found) -> dict[str, int]:

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from twinbus.model.logged import EventLog
 from twinbus.pair.errors import LedgerError
-from twinbus.pair.ledger.decisions import Copy, Decision, Key
+from twinbus.pair.ledger.decisions import Copy, Decision, Key, State
 from twinbus.pair.ledger.ledger import LedgerCore
 from twinbus.pair.ledger.storage import Claim
 from twinbus.pair.replication.namespace_receiver import NamespaceReceiver
@@ -32,6 +32,18 @@ class Arrival(NamedTuple):
     message: Any
     key: Key | None  # None: it has no tag.
     copy: Copy
+
+
+async def decisions_on(arrivals: Sequence[Arrival], ledger: LedgerCore, at_once: State | None = None) -> list[Decision]:
+    """What the ledger says of each; a copy without a tag is nobody's second one. See `decisions.claim`."""
+    claims = [
+        Claim(each.key, each.copy, ledger.lease_of(receiving_sdk.locked_for_s(each.message)), at_once)
+        for each in arrivals
+        if each.key is not None
+    ]
+    answers = await asyncio.gather(*(asyncio.wrap_future(future) for future in ledger.claim(claims)))
+    decided = iter([answer.decision for answer in answers])
+    return [Decision.HAND_OUT if each.key is None else next(decided) for each in arrivals]
 
 
 class Holding:
@@ -105,13 +117,8 @@ class Holding:
         """Ask the ledger again. Until it has answered they are held, so that they are given back at an end."""
         self._held = judged = [each for each in self._held if not receiving_sdk.lock_expired(each.message)]
         count = len(judged)
-        claims = [
-            Claim(arrival.key, arrival.copy, self._ledger.lease_of(receiving_sdk.locked_for_s(arrival.message)))
-            for arrival in judged
-            if arrival.key is not None
-        ]
         try:
-            answers = await asyncio.gather(*(asyncio.wrap_future(future) for future in self._ledger.claim(claims)))
+            decisions = await decisions_on(list(judged), self._ledger)
         except LedgerError as error:
             _log.warning(
                 "ledger.unavailable", "held copies wait, because the ledger cannot be asked: {error}", error=error
@@ -119,14 +126,14 @@ class Holding:
             return
         arrived_meanwhile = judged[count:]
         self._held = []
-        for arrival, answer in zip(judged, answers, strict=False):
-            if answer.decision is Decision.HOLD:
+        for arrival, decision in zip(judged, decisions, strict=False):
+            if decision is Decision.HOLD:
                 self._held.append(arrival)
-            elif answer.decision is Decision.HAND_OUT:
+            elif decision is Decision.HAND_OUT:
                 self._ready.append(arrival)
                 self._arrived()
             else:
-                self._dispose(arrival, answer.decision)
+                self._dispose(arrival, decision)
         self._held += arrived_meanwhile
         self._keys = {arrival.key for arrival in self._held if arrival.key is not None}
 

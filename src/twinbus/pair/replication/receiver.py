@@ -16,8 +16,7 @@ from twinbus.pair import tracing
 from twinbus.pair.errors import LedgerError
 from twinbus.pair.ledger.decisions import Copy, Decision, Key, State
 from twinbus.pair.ledger.ledger import LedgerCore, handed, remember
-from twinbus.pair.ledger.storage import Claim
-from twinbus.pair.replication.held_copies import Arrival, Holding
+from twinbus.pair.replication.held_copies import Arrival, Holding, decisions_on
 from twinbus.pair.replication.namespace_receiver import CLOSE_S, NamespaceReceiver
 from twinbus.pair.route.failures import Failure
 from twinbus.pair.sdk import messages as sdk
@@ -171,7 +170,7 @@ class ReplicatedReceiving:
 
     async def _judge(self, arrivals: list[Arrival], deferred: bool) -> list[Arrival]:
         try:
-            decisions = await self._decisions(arrivals)
+            decisions = await decisions_on(arrivals, self._ledger, State.DONE if self._deletes else None)
         except LedgerError:
             self._put_back(arrivals, deferred)
             raise
@@ -206,22 +205,6 @@ class ReplicatedReceiving:
                 self._settle_apart(arrival, lambda r, message=arrival.message: r.abandon_message(message))  # type: ignore[misc]
             else:
                 arrival.source.messages.appendleft(arrival.message)
-
-    async def _decisions(self, arrivals: Sequence[Arrival]) -> list[Decision]:
-        """What the ledger says of each; a copy without a tag is nobody's second one."""
-        claims = [
-            Claim(
-                arrival.key,
-                arrival.copy,
-                self._ledger.lease_of(receiving_sdk.locked_for_s(arrival.message)),
-                State.DONE if self._deletes else None,
-            )
-            for arrival in arrivals
-            if arrival.key is not None
-        ]
-        answers = await asyncio.gather(*(asyncio.wrap_future(future) for future in self._ledger.claim(claims)))
-        decided = iter([answer.decision for answer in answers])
-        return [Decision.HAND_OUT if arrival.key is None else next(decided) for arrival in arrivals]
 
     def _arrivals(self, count: int) -> list[Arrival]:
         """Copies from all sources in turn; those whose lock has run out meanwhile come again by themselves."""

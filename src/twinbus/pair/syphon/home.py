@@ -52,6 +52,14 @@ class Progress:
         """One of them, for people."""
         return next((f"{where}: {why}" for where, why in self.problems.items()), None)
 
+    def join(self, other: Progress) -> None:
+        """What another syphon has done, too."""
+        self.moved += other.moved
+        self.dead += other.dead
+        self.doubled += other.doubled
+        self.dead_letters += other.dead_letters
+        self.problems |= other.problems
+
     def add(self, moved: Moved[Received], queue: str) -> None:
         """Count one lot of a backlog queue."""
         self.moved += moved.moved
