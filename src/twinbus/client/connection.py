@@ -10,10 +10,11 @@ import asyncio
 import ssl
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeVar
 from uuid import uuid4
 
+from twinbus.amqp.conditions import NotAttachedError
 from twinbus.amqp.connection import Connection as Core
 from twinbus.amqp.handshake import Role
 from twinbus.amqp.settings import Settings
@@ -35,6 +36,10 @@ from twinbus.wire.sessions import WantedSession
 
 TICK_S = 1.0
 TIMEOUT_S = 10.0
+# A peer is asked to say something every ten seconds, and given up after 40 s of silence: a connection whose peer, or
+# whose way there, went away without a word is not waited for.
+IDLE_MS = 20_000
+SILENT = "the peer does not answer any more"
 # The largest message of the service's largest tier.
 MAX_MESSAGE_BYTES = 104_857_600
 
@@ -77,6 +82,7 @@ async def connect(
     settings = Settings(
         max_message_size=MAX_MESSAGE_BYTES,
         incoming_window=8192,
+        idle_timeout_ms=IDLE_MS,
         properties={Symbol("product"): "Twinbus client"},
     )
     core = Core(Role.CLIENT, f"twinbus-{uuid4().hex}", settings, clock.now_ms())
@@ -212,6 +218,21 @@ class Connection:
     async def _ready(self, endpoint: E, extra_s: float = 0) -> E:
         await endpoint.ready(self._stream.timeout_s + extra_s)
         return endpoint
+
+    async def check(self, timeout_s: float) -> None:
+        """Tells a connection that is dead from a peer that is slow: one that is silent for so long is lost.
+
+        A session is begun and ended, which any peer answers, however long its work takes.
+        """
+        stream = self._stream
+        if stream.error is not None:
+            return
+        with suppress(NotAttachedError):  # It has as many as it may have: then others say something.
+            stream.core.begin().end()
+        stream.mark_dirty()
+        if not await stream.hears_something(timeout_s):
+            stream.lost(ClientError(CONNECTION_LOST, SILENT))
+            stream.abort()
 
     def tick(self) -> None:
         """Lets time pass; a timer does this every second."""

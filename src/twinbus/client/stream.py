@@ -41,6 +41,7 @@ class Stream(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._flush_scheduled = False
         self._listener = listener
+        self._sign_of_life: asyncio.Event | None = None
 
     # The transport
 
@@ -52,6 +53,8 @@ class Stream(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Bytes came: handle everything in them, then write once."""
+        if self._sign_of_life is not None:
+            self._sign_of_life.set()
         self._handle(self.core.receive(data, self.clock.now_ms()))
         self.flush()
 
@@ -93,6 +96,15 @@ class Stream(asyncio.Protocol):
         """Let time pass: heartbeats go out, a silent peer is given up."""
         self._handle(self.core.tick(self.clock.now_ms()))
         self.flush()
+
+    async def hears_something(self, timeout_s: float) -> bool:
+        """Whether the peer says anything within the time, or the connection is lost."""
+        sign = self._sign_of_life = self._sign_of_life or asyncio.Event()
+        sign.clear()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await sign.wait()
+        return sign.is_set()
 
     async def close(self) -> None:
         """Say goodbye and wait for the peer's, but not for ever."""
@@ -170,6 +182,8 @@ class Stream(asyncio.Protocol):
         """Nothing goes over this connection any more: everyone who waits learns why."""
         if self.error is None:
             self.error = error
+        if self._sign_of_life is not None:
+            self._sign_of_life.set()
         if not self.opened.done():
             self.opened.set_exception(error.but(definite=True))
             self.opened.exception()  # Nobody may be waiting for it.

@@ -106,6 +106,14 @@ class FaultProxy:
         for pair in list(self._pairs):
             pair.reset()
 
+    def forget(self) -> None:
+        """Nothing goes through connections that are open now, ever again; nobody is told. New ones are none the worse.
+
+        So does a firewall that has lost its table, or a load balancer whose backend was replaced.
+        """
+        for pair in self._pairs:
+            pair.is_forgotten = True
+
     async def gate(self) -> None:
         """Wait while nothing gets through."""
         await self._open.wait()
@@ -150,6 +158,7 @@ class _Pair:
         self._proxy = proxy
         self._reader = reader
         self._writers = [writer]
+        self.is_forgotten = False
         self._task = asyncio.current_task()
 
     async def run(self, target: tuple[str, int] | None) -> None:
@@ -206,6 +215,8 @@ class _Pair:
             if proxy.bytes_per_s:
                 await asyncio.sleep(size / proxy.bytes_per_s)
             await proxy.gate()
+            if self.is_forgotten:
+                await asyncio.Event().wait()
             for frame in frames:
                 if writer.is_closing():
                     return  # Who reads there is gone, perhaps killed.

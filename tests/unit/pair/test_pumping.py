@@ -57,13 +57,14 @@ class Primary:
 
     address = ("primary", 5671)
     reached_at = "primary:5671"
+    slow_s = 30.0
 
     def __init__(self, looks: int) -> None:
         self.left = looks
         self.looks = 0
         self.sent: list[bytes] = []
 
-    async def send(self, path: str, payloads: list[bytes]) -> None:
+    async def send(self, path: str, payloads: list[bytes], *, timeout_s: float) -> None:
         if self.left:
             raise GONE
         self.sent += payloads

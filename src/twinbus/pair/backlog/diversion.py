@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from twinbus.client import messages
 from twinbus.client.diverting import MeantFor, divert
-from twinbus.client.errors import ClientError, is_local
+from twinbus.client.errors import CONNECTION_LOST, ClientError, is_local
 from twinbus.model.limits import BACKLOG_ROOM_BYTES, MESSAGE_BYTES_MAX
 from twinbus.pair import listeners, tracing
 from twinbus.pair.backlog.rotation import Rotation
@@ -73,6 +73,7 @@ class Diversion:
         tried: list[str] = []
         problem: ClientError | None = None
         said = "there is none"
+        was_lost = False
         left: Sequence[bytes] = payloads
         try:
             async with asyncio.timeout(timeout_s or self._timeout_s):
@@ -97,6 +98,10 @@ class Diversion:
                         raise problem
                     if kind_of(problem) in _FOR_GOOD and not _is_about_the_queue(problem):
                         raise BacklogError(f"The backlog refuses a message for '{path}': {problem.text}") from problem
+                    if problem.condition == CONNECTION_LOST and not was_lost:
+                        was_lost = True  # It may have been dead for long: with a new one the same queue may do.
+                        tried.remove(queue)
+                        continue
                     self._rotation.failed(queue)
                     if is_local(problem):
                         break  # The whole secondary is gone: another queue of it will not do better.

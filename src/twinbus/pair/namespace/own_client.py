@@ -13,7 +13,7 @@ from typing import Any
 
 from twinbus.client import Connection, Receiver, Sender, WantedSession, connect, messages
 from twinbus.client.endpoint import within
-from twinbus.client.errors import ClientError, of_each
+from twinbus.client.errors import TIMED_OUT, ClientError, of_each
 from twinbus.client.hearing import Heard, What
 from twinbus.client.management import Management
 from twinbus.pair.namespace.open_links import OpenLinks
@@ -22,6 +22,10 @@ from twinbus.pair.namespace.port import Receiver as AnyReceiver
 from twinbus.pair.namespace.soundness import Sign
 
 WINDOW = 500
+SLOW_S = 30.0  # How long an answer is waited for that is only slow.
+# So much of an attempt's time passes without an answer before it is asked whether anybody is there; the rest is for
+# that. Who is not there is noticed with the attempt's end.
+WAITED = 0.5
 _SIGNS = {
     What.TOKEN_TAKEN: Sign.TAKEN,
     What.TOKEN_REFUSED: Sign.REFUSED,
@@ -39,6 +43,8 @@ class OwnClientNamespace(RemoteNamespace):
         self._stack: AsyncExitStack | None = None
         self._connection: Connection | None = None
         self._senders = OpenLinks(self._open_sender)
+        self._waiting = 0  # Sends that wait for an answer.
+        self._checking: asyncio.Task[None] | None = None
         self._management: dict[str, Management] = {}
 
     async def connection(self) -> Connection:
@@ -77,7 +83,38 @@ class OwnClientNamespace(RemoteNamespace):
     ) -> None:
         """Over the kept link. A namespace that is silent is a ClientError like any other."""
         timeout_s = self.timeout_s if timeout_s is None else timeout_s
-        await within(timeout_s, self._send(path, payloads, together), f"sending to '{path}'")
+        doubt = asyncio.get_running_loop().call_later(self.timeout_s * WAITED, self._doubt)
+        self._waiting += 1
+        is_answered = False
+        try:
+            await within(timeout_s, self._send(path, payloads, together), f"sending to '{path}'")
+            is_answered = True
+        except ClientError as error:
+            is_answered = error.condition != TIMED_OUT
+            raise
+        finally:
+            self._waiting -= 1
+            doubt.cancel()
+            if not is_answered:
+                self._doubt()  # It had less time, or was given up.
+
+    @property
+    def slow_s(self) -> float:
+        """A connection that is dead is noticed much sooner."""
+        return max(self.timeout_s, SLOW_S)
+
+    def _doubt(self) -> None:
+        """An answer is late: is it slow, or is nobody there? Then the connection is not used again."""
+        if self._checking is None or self._checking.done():
+            self._checking = asyncio.create_task(self._check())
+
+    async def _check(self) -> None:
+        while True:
+            if self._connection is not None:
+                await self._connection.check(self.timeout_s * (1 - WAITED))
+            if not self._waiting:
+                return
+            await asyncio.sleep(self.timeout_s * WAITED)
 
     async def _send(self, path: str, payloads: Sequence[bytes], together: bool) -> None:
         sender = await self.sender(path)
@@ -129,7 +166,7 @@ class OwnClientNamespace(RemoteNamespace):
         """A new connection shows that the namespace can be reached now."""
         async with self.fresh() as connection:
             sender = await connection.sender(path)
-            await sender.send([payload])
+            await within(self.timeout_s, sender.send([payload]), f"sending to '{path}'")
 
     async def probe(self, path: str, payload: bytes) -> None:
         """Nothing of it is left when this returns."""
@@ -155,6 +192,8 @@ class OwnClientNamespace(RemoteNamespace):
     async def close(self) -> None:
         """Let go of the connection and of its links."""
         self._asking.cancel()
+        if self._checking is not None:
+            self._checking.cancel()
         self._senders.clear()
         self._management.clear()
         await self._disconnect()

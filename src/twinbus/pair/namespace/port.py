@@ -133,6 +133,11 @@ class RemoteNamespace(ABC):
     ) -> None:
         """Have an entity take encoded messages, each by itself or all `together` in one transfer, within the time."""
 
+    @property
+    def slow_s(self) -> float:
+        """How long a send waits for an answer that is only slow, where nothing else can be done with its messages."""
+        return self.timeout_s
+
     @abstractmethod
     async def message_bytes_max(self, path: str) -> int | None:
         """The largest message that an entity takes; None if the broker does not say."""
@@ -197,6 +202,11 @@ class RemoteNamespace(ABC):
         """
         self._facts = await self._asking.get()
         return self._facts
+
+    @property
+    def has_answered(self) -> bool:
+        """Whether it answered when it was last asked what it is."""
+        return self._facts is not None
 
     async def is_twinbus(self) -> bool:
         """Whether the namespace is a broker of ours."""
