@@ -22,7 +22,12 @@ class LoopThread:
         self._thread: threading.Thread | None = None
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Have work done there, and wait for it."""
+        """Have work done there, and wait for it; what runs there itself would wait for ever."""
+        if threading.current_thread() is self._thread:
+            work.close()
+            raise RuntimeError(
+                "A listener of a paired client runs in the thread that would do this, and must not wait."
+            )
         return self.begin(work).result()
 
     def begin(self, work: Coroutine[Any, Any, T]) -> Future[T]:
