@@ -80,19 +80,20 @@ def test_senders_in_several_threads_share_the_health_of_an_entity(
 ) -> None:
     primary, secondary = running
     tried: list[str] = []
-    send = ServiceBusSender.send_messages
+    open_link = ServiceBusSender._open
 
     def noted(sender: ServiceBusSender, *args: Any, **kwargs: Any) -> None:
         tried.append(sender.entity_name)
-        send(sender, *args, **kwargs)
+        open_link(sender, *args, **kwargs)
 
-    monkeypatch.setattr(ServiceBusSender, "send_messages", noted)
+    monkeypatch.setattr(ServiceBusSender, "_open", noted)
     queue = primary.create_queue("sync-threads")
     changes: list[Change] = []
     with paired(running, "sync-threads", changes, failover_interval=0) as client:
         primary.kill()
         client.get_queue_sender(queue).send_messages(ServiceBusMessage(b"x"))
-        assert tried == [queue]
+        assert set(tried) == {queue}
+        first = len(tried)
         threads = [
             threading.Thread(target=lambda: client.get_queue_sender(queue).send_messages(ServiceBusMessage(b"x")))
             for _ in range(4)
@@ -103,7 +104,7 @@ def test_senders_in_several_threads_share_the_health_of_an_entity(
             thread.join()
         assert client.status().diverted == 5
 
-    assert tried == [queue]  # Nobody tried the primary again.
+    assert len(tried) == first  # Nobody tried the primary again.
     assert sum(secondary.count(f"sync-threads/x-servicebus-transfer/{index}") for index in range(2)) == 5
 
 

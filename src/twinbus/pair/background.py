@@ -23,7 +23,7 @@ from twinbus.pair.namespace.port import RemoteNamespace
 from twinbus.pair.options import SendAvailabilityOptions
 from twinbus.pair.pairing import Pairing
 from twinbus.pair.presence import RENEW_S, Presence
-from twinbus.pair.route.carrier import Carrier, Patience
+from twinbus.pair.route.carrier import Carrier, Failed, Patience
 from twinbus.pair.route.entities import Entities
 from twinbus.pair.route.failures import Failure, kind_of
 from twinbus.pair.route.health import Event, State
@@ -34,6 +34,7 @@ from twinbus.pair.syphon.syphon import Syphon
 
 _log = EventLog(__name__)
 
+GRACE_S = 0.25  # For an attempt to end by itself, and say why.
 AGAIN_S, AGAIN_MAX_S = 1.0, 30.0  # What is missing of the pair is tried again.
 PING_BOUNDS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 120.0)
 OUTBOX_RENEW_S = 10.0  # A client with an outbox says more often how full it is.
@@ -88,7 +89,12 @@ class Background:
         self._loop = asyncio.get_running_loop()
         self.carrier.backlog = self.pairing.diversion
         self.carrier.ordered = self.pairing.ordered
-        problem = await self.pairing.complete()
+        problem = f"no answer within {self.options.seconds('attempt_timeout'):g} s"
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self.options.seconds("attempt_timeout") + GRACE_S):
+                problem = await self.pairing.complete()
+        if (met := self.pairing.problem) is not None and not self.primary.has_answered:
+            self.carrier.begin_without(Failed(kind_of(met), met.text), self.options.seconds("ping_primary_interval"))
         if problem:
             _log.warning("pair.incomplete", "the pair is not complete yet: {error}", error=problem)
         self.is_started = True

@@ -16,6 +16,7 @@ from typing import Any
 from twinbus.model.logged import EventLog
 from twinbus.pair.background import Background
 from twinbus.pair.errors import OutboxError
+from twinbus.pair.namespace.open_links import heard
 from twinbus.pair.namespace.own_client import OwnClientNamespace
 from twinbus.pair.namespace.port import RemoteNamespace
 from twinbus.pair.options import SendAvailabilityOptions
@@ -81,6 +82,7 @@ class PairCore:
         self.outbox: PairOutbox | None = None
         self._outbox_always = False
         self._outbox_counts: Counts | None = None
+        self._opening: asyncio.Task[None] | None = None
 
     def sending(self, path: str, always: bool | None = None, ordered: bool | None = None) -> Sending:
         """What is sent to an entity, and how; `always` and `ordered` as the client has them, unless they are given."""
@@ -113,8 +115,21 @@ class PairCore:
         if not self.background.is_started:
             await self.background.start()
 
+    async def open_once(self, timeout_s: float | None = None) -> None:
+        """The same, once for all who want it at the same time; who has no time to wait for it goes on without."""
+        opening = self._opening
+        if opening is None or (opening.done() and not self.background.is_started):
+            opening = self._opening = asyncio.create_task(self.open())  # The next one may try again.
+            opening.add_done_callback(heard)
+        done, _ = await asyncio.wait({opening}, timeout=timeout_s)
+        for each in done:
+            each.result()
+
     async def close(self) -> None:
         """End everything; nothing hangs."""
+        if self._opening is not None and not self._opening.done():
+            self._opening.cancel()
+            await asyncio.wait({self._opening})
         if self.outbox is not None:
             await self.outbox.stop()
         await self.background.stop()

@@ -27,6 +27,8 @@ from twinbus.pair.options import SendAvailabilityOptions
 from twinbus.pair.order import queues as ordered_queues
 from twinbus.pair.order.ordered_backlog import OrderedBacklog
 
+ASKED_S = 5.0  # For so long a primary that did not answer is not asked again, by a message that needs a backlog queue.
+
 
 class Pairing:
     """Made by a paired client; used on its loop."""
@@ -57,21 +59,28 @@ class Pairing:
         self._is_confirmed = False  # The primary itself has said who it is.
         self._has_queues = False  # They were looked for, and made.
         self._working = asyncio.Lock()
+        self._asked_at = float("-inf")
+        self.problem: ClientError | None = None  # Why the primary could not be asked who it is, when it last was.
+        if self._remembered.name and primary_name in (None, self._remembered.name):
+            self._adopt(Identity(self._remembered.name, self._remembered.id))
 
     @property
     def is_complete(self) -> bool:
         """Whether nothing is left to be learnt or made."""
         return self._is_confirmed and self._has_queues
 
-    async def complete(self) -> str:
-        """Learn and make what is possible now; why something is left, in words."""
+    async def complete(self, lately_s: float = 0.0) -> str:
+        """Learn and make what is possible now; why something is left, in words.
+
+        A primary that was asked so lately, in vain, is not asked again.
+        """
+        problem = ""
+        if not self._is_confirmed and time.monotonic() - self._asked_at >= lately_s:
+            problem = await self._learn()
         async with self._working:
-            problems = []
-            if not self._is_confirmed:
-                problems.append(await self._learn())
-            if not self._has_queues and not self._is_provisional:
-                problems.append(await self._have_queues())
-            return " ".join(filter(None, problems))
+            if self._has_queues or self._is_provisional:
+                return problem
+            return " ".join(filter(None, (problem, await self._have_queues())))
 
     @property
     def _is_provisional(self) -> bool:
@@ -80,7 +89,7 @@ class Pairing:
 
     async def _find(self) -> str:
         """A message is to be diverted, and no queue is known: find or make them; why there is none, in words."""
-        problem = await self.complete()
+        problem = await self.complete(ASKED_S)
         async with self._working:
             if not self._has_queues:
                 problem = await self._have_queues()
@@ -104,7 +113,18 @@ class Pairing:
     async def _learn(self) -> str:
         known = Identity(self._remembered.name, self._remembered.id)
         identity, problem = await making.learn(self._primary, self._secondary, self._name, known)
-        self._is_confirmed = problem is None
+        self._asked_at = time.monotonic()
+        self.problem = problem
+        if problem is None:
+            self._is_confirmed = True
+        elif self._is_confirmed:
+            return ""  # Another one has learnt it meanwhile.
+        self._adopt(identity)
+        self._remember()
+        return "" if problem is None else f"The primary cannot be asked who it is: {problem.text}."
+
+    def _adopt(self, identity: Identity) -> None:
+        """This is who it is, as far as is known."""
         if identity.name != self.paired.primary:
             remembered = self._remembered.queues if identity.name == self._remembered.name else []
             self.paired = Paired(identity.name, identity.id)
@@ -120,21 +140,22 @@ class Pairing:
         self.diversion.meant_for = MeantFor(identity.id, self._primary.reached_at)
         if self.ordered is not None:
             self.ordered.meant_for = self.diversion.meant_for
-        self._remember()
-        return "" if problem is None else f"The primary cannot be asked who it is: {problem.text}."
 
     async def _have_queues(self) -> str:
         count, identity = self._options.backlog_queue_count, Identity(self.paired.primary, self.paired.id)
         try:
-            self.paired = await making.have(self._secondary, identity, self._primary, count)
-            self.rotation.use(self.paired.queues)
-            if self.ordered is not None:
-                self.ordered.use(await ordered_queues.have(self._secondary, identity.name, count))
+            paired = await making.have(self._secondary, identity, self._primary, count)
+            ordered = [] if self.ordered is None else await ordered_queues.have(self._secondary, identity.name, count)
         except ClientError as problem:
             return f"The backlog queues of '{identity.name}' could not be looked for: {problem.text}."
         except PairingError as problem:
             return str(problem)
-        self._has_queues = True
+        if identity != (self.paired.primary, self.paired.id):
+            return ""  # The primary has said who it is meanwhile; queues of that name follow.
+        self.paired, self._has_queues = paired, True
+        self.rotation.use(paired.queues)
+        if self.ordered is not None:
+            self.ordered.use(ordered)
         self._remember()
         return ""
 

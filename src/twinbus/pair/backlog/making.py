@@ -24,6 +24,7 @@ from twinbus.pair.route.failures import Failure, kind_of
 
 _log = EventLog(__name__)
 
+SOON_S = 0.5  # A primary that answers has answered by then; else its backlog queues are read meanwhile.
 NOT_FOUND, CONFLICT = 404, 409
 NO_SUCH_ENTITY = "amqp:not-found"
 GAP_MAX = 10  # Who may not list queues gives up after so many numbers without one.
@@ -89,23 +90,39 @@ async def learn(
 
     One that nobody knows has a provisional name, by its address: a syphon empties the queues of either name.
     """
+    is_known = known is not None and known.name and name in (None, known.name)
+    asking = asyncio.ensure_future(primary.identity(anew=True))
+    reading = None
     try:
-        found = await primary.identity(anew=True)
-        return Identity(name or found.name, found.id), None
-    except ClientError as error:
-        problem = error
-    if known is not None and known.name and name in (None, known.name):
-        return known, problem
+        await asyncio.wait({asking}, timeout=SOON_S)
+        if not is_known and (not asking.done() or asking.exception() is not None):
+            reading = asyncio.ensure_future(_signed(primary, secondary, name))
+        try:
+            found = await asking
+            return Identity(name or found.name, found.id), None
+        except ClientError as problem:
+            if known is not None and is_known:
+                return known, problem
+            assert reading is not None
+            return await reading or Identity(name or primary.provisional_name, ""), problem
+    finally:
+        for each in (asking, reading):
+            if each is not None:
+                each.cancel()
+                await asyncio.gather(each, return_exceptions=True)
+
+
+async def _signed(primary: RemoteNamespace, secondary: RemoteNamespace, name: str | None) -> Identity | None:
+    """Who the backlog queues say is reached at the primary's address."""
     try:
         async with await secondary.administer() as administration:
-            signs = {found: each async for found, each in _signs(administration) if name in (None, found)}
+            async for found, signs in _signs(administration):
+                found_id = signs.id_at(primary.reached_at) if name in (None, found) else None
+                if found_id is not None:
+                    return Identity(found, found_id)
     except ClientError:
-        signs = {}
-    for found_name, each in signs.items():
-        found_id = each.id_at(primary.reached_at)
-        if found_id is not None:
-            return Identity(found_name, found_id), problem
-    return Identity(name or primary.provisional_name, ""), problem
+        pass
+    return None
 
 
 async def _signs(administration: Administration) -> AsyncIterator[tuple[str, Signs]]:

@@ -140,6 +140,8 @@ class Carrier:
         self._counting = counting
         self.patience = patience
         self.entities = entities
+        self._absent: tuple[Failed, float] | None = None  # The primary did not answer at the start, and until when.
+        self._begun: set[Scope] = set()  # What was failed over for that.
         self.backlog: Backlog | None = None
         self.ordered: Ordered | None = None
 
@@ -148,7 +150,16 @@ class Carrier:
     @property
     def is_clear(self) -> bool:
         """Nothing is ill: all that most sends need to know."""
-        return self._health_board.is_clear
+        return self._absent is None and self._health_board.is_clear
+
+    def begin_without(self, failed: Failed, lasts_s: float) -> None:
+        """The primary did not answer when the pair was made: the first sends need not find that out once more each."""
+        if failed.kind in self._counting:
+            self._absent = failed, time.monotonic() + lasts_s
+
+    def failovers_of(self, path: str) -> int:
+        """How often an entity, or a part of it, has failed over."""
+        return self._health_board.failovers_by_path[path.lower()]
 
     def is_partitioned(self, path: str) -> bool:
         """Whether sends with a key have a health of their own."""
@@ -163,7 +174,17 @@ class Carrier:
 
     def goes_to_primary(self, path: str, key: str | None = None) -> bool:
         """Whether the entity is healthy, or not yet ill for long enough."""
-        return self._health_board.route(self._scope(path, key)) is Route.PRIMARY
+        return self._route(self._scope(path, key), key) is Route.PRIMARY
+
+    def _route(self, scope: Scope, key: str | None) -> Route:
+        if self._absent is not None:
+            failed, until = self._absent
+            if time.monotonic() >= until:
+                self._absent = None
+            elif scope not in self._begun:
+                self._begun.add(scope)
+                self._health_board.record(scope, Event.FAILED, failed.text, key)
+        return self._health_board.route(scope)
 
     def sent(self, path: str, key: str | None = None) -> None:
         """The primary took something; that heals an entity that fell ill meanwhile."""
@@ -226,7 +247,7 @@ class Carrier:
     def _situation(self, journey: _Journey) -> Situation:
         sending, session = journey.sending, journey.session
         return Situation(
-            self._health_board.route(self._scope(sending.path, journey.key)),
+            self._route(self._scope(sending.path, journey.key), journey.key),
             must_look=session is not None and session.must_look,
             has_outbox=sending.outbox is not None,
             outbox_first=sending.outbox_first or journey.waits_behind,

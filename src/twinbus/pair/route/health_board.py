@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import sys
 import threading
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -59,6 +60,7 @@ class HealthBoard:
         self._lock = threading.Lock()
         self._ill: dict[Scope, Health] = {}
         self.failovers = 0  # That took effect, ever.
+        self.failovers_by_path: Counter[str] = Counter()
         self.is_clear = True  # Nothing is ill: what most sends ask, and all that they need to know.
         self._keys: dict[Scope, str] = {}  # A key that leads to the fragment, for its pings.
         self._listeners: list[Listener] = []
@@ -93,7 +95,9 @@ class HealthBoard:
                     self._keys[scope] = key
             self.is_clear = not self._ill
         if after.state is not before.state:
-            self.failovers += after.state is State.FAILED_OVER and before.state is not State.REFUSED
+            if after.state is State.FAILED_OVER and before.state is not State.REFUSED:
+                self.failovers += 1
+                self.failovers_by_path[scope.path] += 1
             self._announce(Change(scope, before.state, after.state, after.reason or reason, now))
         return after
 

@@ -11,8 +11,8 @@ import inspect
 import socket
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import azure.servicebus
@@ -24,6 +24,7 @@ __all__ = [
     "BoundedSender",
     "attempt_of",
     "become",
+    "drop_link",
     "ended",
     "in_time",
     "open_link",
@@ -36,6 +37,9 @@ T = TypeVar("T")
 HAS_TRY_TIMEOUT = "timeout" in inspect.signature(azure.servicebus.ServiceBusSender._open).parameters
 NOT_OPEN = "The link was not open in time."
 NO_ANSWER = "No answer came in time."
+CLOSE_S = 0.5
+# What a sender has of an open link.
+_OPENED = ("_handler", "_max_message_size_on_link", "_max_batch_size_on_link", "_running")
 CLOSED_BY_ANOTHER = "The link was closed while another send waited for it."
 
 
@@ -84,6 +88,16 @@ async def open_link(sender: Any) -> None:
     await sender._open_with_retry()
 
 
+async def drop_link(sender: Any) -> None:
+    """Have the next send open another link; the peer of this one is not asked."""
+    handler, sender._handler, sender._running = sender._handler, None, False
+    with suppress(Exception):
+        handler._connection._transport.writer.transport.abort()
+    with suppress(Exception):
+        async with asyncio.timeout(CLOSE_S):
+            await handler.close_async()
+
+
 async def ended(work: Awaitable[None], timeout_s: float | None) -> None:
     """Await a send of the SDK, which ends whatever it waits for.
 
@@ -107,83 +121,110 @@ def _least(first: float | None, second: float | None) -> float | None:
 
 
 class _Opening:
-    """A link that is being opened in a thread of its own."""
+    """A link that is being opened in a thread of its own, by a copy of its sender: one that was given up is left alone.
 
-    def __init__(self, work: Callable[[], None]) -> None:
-        self._work = work
+    Behind a load balancer without a backend a connection hangs for ever, also when the backend is there again.
+    """
+
+    def __init__(self, sender: BoundedSender, timeout: float | None) -> None:
+        self._began = time.monotonic()
+        self._copy = object.__new__(azure.servicebus.ServiceBusSender)
+        vars(self._copy).update(vars(sender))
+        self._timeout = timeout
         self._problem: BaseException | None = None
+        self._ending = threading.Lock()
+        self._is_given_up = False
         self._thread = threading.Thread(target=self._run, name="twinbus-opening", daemon=True)
         self._thread.start()
 
     def _run(self) -> None:
         try:
-            self._work()
+            if HAS_TRY_TIMEOUT:
+                self._copy._open(self._timeout)
+            else:
+                self._copy._open()
         except BaseException as problem:
             self._problem = problem
+        with self._ending:
+            if self._is_given_up and self._problem is None:
+                self._copy._close_handler()  # type: ignore[no-untyped-call]
+
+    def is_overdue(self, attempt_s: float | None) -> bool:
+        """Whether it is under way for longer than an attempt may take."""
+        return self.is_under_way and attempt_s is not None and time.monotonic() - self._began >= attempt_s
 
     @property
     def is_under_way(self) -> bool:
         """Whether the end is not known yet."""
         return self._thread.is_alive()
 
-    def wait(self, timeout_s: float | None) -> None:
-        """Return when the link is open; raise why it is not."""
+    def wait(self, timeout_s: float | None) -> dict[str, Any]:
+        """The state of a sender whose link is open; raise why it is not."""
         self._thread.join(timeout_s)
         if self._thread.is_alive():
             raise OperationTimeoutError(message=NOT_OPEN)
         if self._problem is not None:
             raise self._problem
+        return vars(self._copy)
+
+    def give_up(self) -> None:
+        """Cut the connection that is being made; what comes of it is closed."""
+        with self._ending:
+            self._is_given_up = True
+        cut(self._copy._handler)
+
+
+def cut(handler: Any) -> None:
+    """Cut the connection of a link; closing it politely waits for the peer, and for who reads."""
+    with suppress(Exception):
+        sock = handler._connection._transport.sock
+        getattr(sock, "sock", sock).shutdown(socket.SHUT_RDWR)  # A WebSocket has its socket inside.
 
 
 class BoundedSender(azure.servicebus.ServiceBusSender):
     """A sender whose attempts end, also that of opening its link."""
 
     _opening: _Opening | None = None  # One at a time: who comes later waits for the same one.
-    _open_until: float | None = None
 
-    @contextmanager
-    def within(self, seconds: float) -> Iterator[None]:
-        """What is done in the block opens no link after so long, over all attempts."""
-        self._open_until = time.monotonic() + seconds
-        try:
-            yield
-        finally:
-            self._open_until = None
+    def open_link(self, timeout_s: float | None) -> None:
+        """Have the link open within the time, with the attempts that the sender may make."""
+        self._do_retryable_operation(self._open, timeout=timeout_s, operation_requires_timeout=True)
 
     def _open(self, timeout: float | None = None) -> None:
         if self._running:
             return
-        left_s = None if self._open_until is None else max(self._open_until - time.monotonic(), 0.0)
-        least_s = _least(_least(timeout, attempt_of(self)), left_s)
+        attempt_s = attempt_of(self)
         opening = self._opening
+        if opening is not None and opening.is_overdue(attempt_s):
+            opening.give_up()
+            opening = None
         if opening is None:
-            opening = self._opening = _Opening(lambda: self._open_aside(least_s))
+            opening = self._opening = _Opening(self, attempt_s)
         try:
-            opening.wait(least_s)
-        finally:
-            if not opening.is_under_way:
+            opened = opening.wait(_least(timeout, attempt_s))
+        except BaseException:
+            if opening is self._opening and (opening.is_overdue(attempt_s) or not opening.is_under_way):
                 self._opening = None
+                opening.give_up()
+            raise
+        if opening is self._opening:
+            vars(self).update({name: opened[name] for name in _OPENED if name in opened})
+            self._opening = None
+        self._check_live()  # type: ignore[no-untyped-call] # It may have been closed meanwhile.
 
-    def _open_aside(self, timeout: float | None) -> None:
-        if HAS_TRY_TIMEOUT:
-            super()._open(timeout)
-        else:
-            super()._open()
-        if self._shutdown.is_set():  # Closed meanwhile.
-            super()._close_handler()  # type: ignore[no-untyped-call]
-
-    def _close_handler(self) -> None:
-        """Closing waits for who reads; a connection that is being opened is cut instead, when the sender is closed."""
-        if self._opening is None:
-            super()._close_handler()  # type: ignore[no-untyped-call]
+    def drop_link(self) -> None:
+        """Have the next send open another link; the peer of this one is not asked."""
+        handler, self._handler, self._running = self._handler, None, False
+        cut(handler)
+        with suppress(Exception):
+            handler.close()
 
     def close(self) -> None:
         """Close the link, or the connection that is being made for it."""
+        opening, self._opening = self._opening, None
+        if opening is not None:
+            opening.give_up()
         super().close()
-        if self._opening is not None:
-            with suppress(Exception):
-                connection: Any = self._handler._connection
-                connection._transport.sock.shutdown(socket.SHUT_RDWR)
 
     if not TYPE_CHECKING and not HAS_TRY_TIMEOUT:
 

@@ -21,7 +21,7 @@ from twinbus.pair.core import PairStatus
 from twinbus.pair.namespace.open_links import heard
 from twinbus.pair.outbox.rows import Queued
 from twinbus.pair.sdk import messages as sdk
-from twinbus.pair.sdk.attempts import NOT_OPEN, AsyncBoundedSender, ended, open_link
+from twinbus.pair.sdk.attempts import NOT_OPEN, AsyncBoundedSender, drop_link, ended, open_link
 from twinbus.pair.sdk.clients.paired import PairedClient
 from twinbus.pair.sdk.clients.replicated_aio import through_ledger
 from twinbus.pair.sdk.clients.sending import PairedSending, left
@@ -60,7 +60,9 @@ class PairedSender(AsyncBoundedSender):
     async def _route(self, message: Any, timeout: float | None, kwargs: dict[str, Any]) -> Queued | None:
         sending, client = self._sending, self._pair
         if not client.is_paired:
-            await client.pair()
+            began = time.monotonic()
+            await client._core.open_once(sending.to_begin(timeout))
+            timeout = left(timeout, began)
         message = sdk.repeatable(message)
         failed: Exception | None = None
         waits = sending.asks_outbox and await sending.waits_behind(message)
@@ -78,8 +80,13 @@ class PairedSender(AsyncBoundedSender):
         return sending.outcome(await sending.carry(message, timeout, failed))
 
     async def _send_direct(self, message: Any, timeout: float | None, kwargs: dict[str, Any]) -> None:
-        left_s = timeout if self._own._running else await self._open_once(timeout)
-        await self._own.send_messages(message, timeout=left_s, **kwargs)
+        await self._own.send_messages(message, timeout=await self._opened(timeout), **kwargs)
+
+    async def _opened(self, timeout: float | None) -> float | None:
+        """Have the link open; what is left of the time."""
+        if self._sending.must_reopen():
+            await drop_link(self._own)
+        return timeout if self._own._running else await self._open_once(timeout)
 
     async def _open_once(self, timeout: float | None = None) -> float | None:
         """Have the SDK open its link, once for all who send at once; what is left of the time.
@@ -96,7 +103,7 @@ class PairedSender(AsyncBoundedSender):
                 await asyncio.shield(self._opening)
         except TimeoutError as error:
             raise OperationTimeoutError(message=NOT_OPEN) from error
-        return None if timeout is None else max(timeout - (time.monotonic() - began), 0.001)
+        return left(timeout, began)
 
     async def create_message_batch(self, max_size_in_bytes: int | None = None) -> ServiceBusMessageBatch:
         """A batch; while the primary cannot be asked, of the size that it last said."""
@@ -105,7 +112,7 @@ class PairedSender(AsyncBoundedSender):
         if sending.asks_primary():
             try:
                 if not sdk.limits_of(self._own).message_bytes:
-                    await self._open_once(sending.at_primary(None))
+                    await self._opened(sending.at_primary(None))
                 batch = await self._own.create_message_batch(max_size_in_bytes)
             except Exception as error:
                 if not sending.unanswered(error):
@@ -138,7 +145,7 @@ class PairedSender(AsyncBoundedSender):
         await self._pair.pair()
         try:
             limit_s = self._sending.alone_at_primary(timeout)
-            result = await call(limit_s if self._own._running else await self._open_once(limit_s))
+            result = await call(await self._opened(limit_s))
         except Exception as error:
             self._sending.unanswered(error)
             raise
@@ -167,7 +174,7 @@ class PairedSender(AsyncBoundedSender):
         if await self._sending.can_open():
             failed = None
             try:
-                await self._open_once(self._sending.at_primary(None))
+                await self._opened(self._sending.at_primary(None))
             except Exception as error:
                 failed = error
             self._sending.opened(failed)
@@ -186,20 +193,9 @@ class PairedServiceBusClient(PairedClient[PairedSender, ServiceBusReceiver], Ser
     primary: ServiceBusClient
     secondary: ServiceBusClient
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._starting: asyncio.Task[Any] | None = None
-
     async def pair(self) -> PairStatus:
         """Make the pair, as far as that is possible now. Done by `async with`, and by the first send."""
-        if self._starting is None:
-            self._starting = asyncio.create_task(self._core.open())
-        try:
-            await asyncio.shield(self._starting)
-        except BaseException:
-            if self._starting.done():
-                self._starting = None  # The next one may try again.
-            raise
+        await self._core.open_once()
         return self.status()
 
     async def close(self) -> None:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 # A primary that fails so may be there in a moment; a sender is not refused for it.
 _PASSING = (Failure.TIMEOUT, Failure.TRANSIENT, Failure.BUSY)
+LEAST_S = 0.001
 
 
 class PairedSending:
@@ -46,6 +47,7 @@ class PairedSending:
         self._sender = sender
         self._facts = carrier.entities.of(sending.path)
         self._limits = sdk.LinkLimits(0, 0)  # As the sender's link last said.
+        self._failovers = 0  # Of the entity, when the link was last known to be good.
 
     def traced(self, message: sdk.Sendable) -> AbstractContextManager[tracing.Span]:
         """A span around a send, wherever the messages will go."""
@@ -71,9 +73,22 @@ class PairedSending:
         """How long the primary may take for a send that may take so long."""
         return self._carrier.patience.at_primary(timeout)
 
+    def to_begin(self, timeout: float | None) -> float | None:
+        """How long a send may wait for the pair to be made: the primary and the backlog need time, too."""
+        self.check(timeout)
+        return None if timeout is None else self.at_primary(timeout)
+
     def alone_at_primary(self, timeout: float | None) -> float:
         """How long it may take for what only the primary can do."""
         return self._carrier.patience.primary_s if timeout is None else timeout
+
+    def must_reopen(self) -> bool:
+        """Whether the entity failed over since the link was used: that may be dead, although the primary is back.
+
+        Said once, to the first who asks: who comes later finds the new one.
+        """
+        before, self._failovers = self._failovers, self._carrier.failovers_of(self._path)
+        return before != self._failovers
 
     @property
     def asks_outbox(self) -> bool:
@@ -271,7 +286,7 @@ class PairedSending:
 
 def left(timeout: float | None, began: float) -> float | None:
     """What is left of a caller's time."""
-    return None if timeout is None else max(timeout - (time.monotonic() - began), 0.001)
+    return None if timeout is None else max(timeout - (time.monotonic() - began), LEAST_S)
 
 
 def _joined(first: Carried, second: Carried) -> Carried:

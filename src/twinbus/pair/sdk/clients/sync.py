@@ -5,7 +5,6 @@ What the methods share is in `sending`; here it is waited for. The carrier has a
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterable
 from datetime import datetime
@@ -23,7 +22,7 @@ from twinbus.pair.sdk import messages as sdk
 from twinbus.pair.sdk.attempts import BoundedSender
 from twinbus.pair.sdk.clients.paired import PairedClient
 from twinbus.pair.sdk.clients.replicated_sync import ReplicatedReceiver, through_ledger
-from twinbus.pair.sdk.clients.sending import PairedSending, left
+from twinbus.pair.sdk.clients.sending import LEAST_S, PairedSending, left
 
 T = TypeVar("T")
 
@@ -56,7 +55,9 @@ class PairedSender(BoundedSender):
     def _route(self, message: Any, timeout: float | None, kwargs: dict[str, Any]) -> Queued | None:
         sending, client = self._sending, self._pair
         if not client.is_paired:
-            client.pair()
+            began = time.monotonic()
+            client._loop_thread.run(client._core.open_once(sending.to_begin(timeout)))
+            timeout = left(timeout, began)
         message = sdk.repeatable(message)
         failed = None
         if sending.goes_direct(message) and not (
@@ -64,7 +65,7 @@ class PairedSender(BoundedSender):
         ):
             began = time.monotonic()
             try:
-                self._own.send_messages(message, timeout=sending.at_primary(timeout), **kwargs)
+                self._own.send_messages(message, timeout=self._opened(sending.at_primary(timeout)), **kwargs)
             except Exception as error:
                 failed = error
                 timeout = left(timeout, began)
@@ -73,14 +74,30 @@ class PairedSender(BoundedSender):
                 return None
         return sending.outcome(client._loop_thread.run(sending.carry(message, timeout, failed)))
 
+    def _opened(self, timeout: float) -> float:
+        """Have the link open; what is left of the time.
+
+        The SDK would open it by itself, and take longer where it needs to know a limit, for a list.
+        """
+        own = self._own
+        if self._sending.must_reopen():
+            own.drop_link()
+        if own._running:
+            return timeout
+        self._sending.check(timeout)
+        began = time.monotonic()
+        own.open_link(timeout)
+        return max(timeout - (time.monotonic() - began), LEAST_S)
+
     def create_message_batch(self, max_size_in_bytes: int | None = None) -> ServiceBusMessageBatch:
         """A batch; while the primary cannot be asked, of the size that it last said."""
         self._pair.pair()
         sending = self._sending
         if sending.asks_primary():
             try:
-                with self._own.within(sending.at_primary(None)):
-                    batch = self._own.create_message_batch(max_size_in_bytes)
+                if not sdk.limits_of(self._own).message_bytes:
+                    self._opened(sending.at_primary(None))
+                batch = self._own.create_message_batch(max_size_in_bytes)
             except Exception as error:
                 if not sending.unanswered(error):
                     raise
@@ -95,9 +112,8 @@ class PairedSender(BoundedSender):
         """Schedule at the primary; refused while sends are diverted, since there is no number to return."""
         self._sending.refuse_while_diverted("schedule_messages", timeout, messages)
         return self._only_at_primary(
-            lambda: self._own.schedule_messages(
-                messages, schedule_time_utc, timeout=self._sending.alone_at_primary(timeout), **kwargs
-            ),
+            timeout,
+            lambda left_s: self._own.schedule_messages(messages, schedule_time_utc, timeout=left_s, **kwargs),
         )
 
     def cancel_scheduled_messages(
@@ -106,15 +122,13 @@ class PairedSender(BoundedSender):
         """Cancel at the primary; refused while sends are diverted."""
         self._sending.refuse_while_diverted("cancel_scheduled_messages", timeout)
         self._only_at_primary(
-            lambda: self._own.cancel_scheduled_messages(
-                sequence_numbers, timeout=self._sending.alone_at_primary(timeout), **kwargs
-            ),
+            timeout, lambda left_s: self._own.cancel_scheduled_messages(sequence_numbers, timeout=left_s, **kwargs)
         )
 
-    def _only_at_primary(self, call: Callable[[], T]) -> T:
+    def _only_at_primary(self, timeout: float | None, call: Callable[[float], T]) -> T:
         self._pair.pair()
         try:
-            result = call()
+            result = call(self._opened(self._sending.alone_at_primary(timeout)))
         except Exception as error:
             self._sending.unanswered(error)
             raise
@@ -149,8 +163,7 @@ class PairedSender(BoundedSender):
         if self._pair._loop_thread.run(self._sending.can_open()):
             failed = None
             try:
-                with self._own.within(self._sending.at_primary(None)):
-                    self._own._open_with_retry()  # type: ignore[no-untyped-call]
+                self._opened(self._sending.at_primary(None))
             except Exception as error:
                 failed = error
             self._sending.opened(failed)
@@ -172,13 +185,11 @@ class PairedServiceBusClient(PairedClient[PairedSender, ServiceBusReceiver], Ser
         super().__init__(*args, **kwargs)
         self._loop_thread = LoopThread()
         self.through_ledger = partial(through_ledger, self._loop_thread)
-        self._starting = threading.Lock()
 
     def pair(self) -> PairStatus:
         """Make the pair, as far as that is possible now. Done by `with`, and by the first send."""
-        with self._starting:
-            if not self.is_paired:
-                self._loop_thread.run(self._core.open())
+        if not self.is_paired:
+            self._loop_thread.run(self._core.open_once())
         return self.status()
 
     def close(self) -> None:
