@@ -179,10 +179,11 @@ class ClientConnection(asyncio.Protocol):
         return any(node.owes_answers for node in self.nodes.values())
 
     def close(self, error: Error | None) -> None:
-        """Say goodbye: links first, so that each client learns why, then the connection."""
-        for link, node in list(self.nodes.items()):
-            if link.attached:
-                link.detach(error)
+        """Say goodbye: to the connection alone, with which its links end. Clients that reconnect make those anew.
+
+        A link that we ended by itself, before, they would take for gone for good, and not make it again.
+        """
+        for node in self.nodes.values():
             node.stopped()
         self.nodes.clear()
         self._core.close(error)
