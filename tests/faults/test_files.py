@@ -513,19 +513,38 @@ def test_an_older_store_of_the_same_opening_is_set_aside(broker: BrokerProcess, 
 
 
 def test_a_log_that_has_lost_commits_is_noticed(
-    broker: BrokerProcess, killed: tuple[Path, dict[str, list[str]]], tmp_path: Path
+    broker: BrokerProcess, sent: dict[str, list[str]], tmp_path: Path
 ) -> None:
-    shutil.copytree(killed[0], broker.data)
     log = broker.data / "store-0.db-wal"
+    broker.start()
+    send(broker, ["queue-0"], "second")
+    length = log.stat().st_size
+    later = send(broker, ["queue-0"], "third")["queue-0"]
+    broker.kill()
     shutil.copy(log, tmp_path)
-    os.truncate(log, log.stat().st_size - 10_000)  # The last page of the last commit.
-    assert "older than what was served" in twinbus("verify", str(broker.data)).stdout
+    os.truncate(log, length)
+    found = twinbus("verify", str(broker.data))
+    assert (found.returncode, "has lost its last commits" in found.stdout) == (1, True), found.stdout
     broker.start()
     assert states(broker)[0] == "set-aside"
     assert "older than what was served" in stores(broker)[0]["reason"]
     shutil.copy(tmp_path / log.name, log)
     ask(broker, "POST", "stores/0/up", {})
-    is_all_there(broker, killed[1])
+    second = [name.replace("third", "second") for name in later]
+    is_all_there(broker, {"queue-0": sent["queue-0"] + second + later})
+
+
+def test_a_store_that_has_lost_its_whole_journal_is_noticed(
+    broker: BrokerProcess, killed: tuple[Path, dict[str, list[str]]]
+) -> None:
+    shutil.copytree(killed[0], broker.data)
+    with apsw.Connection(str(broker.data / "store-0.db")) as store:
+        store.execute(
+            "DELETE FROM journal; DELETE FROM message; DELETE FROM body; UPDATE queue SET active = 0, bytes = 0"
+        )
+        store.execute("UPDATE queue SET next_seq = 1")
+    store.close()
+    assert "has lost its last commits" in twinbus("verify", str(broker.data)).stdout
 
 
 @pytest.mark.parametrize("kind", ["directory", "pipe"])

@@ -194,9 +194,11 @@ def verify_directory(directory: Path, progress: Progress) -> Report:
 
 def _behind(store: Examined, marks: Marks) -> Finding | None:
     """Commits that this directory has seen and that the store has not."""
-    noted = marks.read(store.number, store.meta.get(STORE_ID_KEY, ""))
-    if store.last_journal is None or noted <= store.last_journal:
+    if any(unchecked.check == "journal-row" for unchecked in store.unchecked):
+        return None
+    noted, last = marks.read(store.number, store.meta.get(STORE_ID_KEY, "")), store.last_journal or 0
+    if noted <= last:
         return None
     text = "It is older than what was served, or has lost its last commits."
-    told = f"row of the store's journal: {noted} was on the disk, and it is at {store.last_journal}"
+    told = f"row of the store's journal: {noted} was on the disk, and it is at {last}"
     return Finding("identity", f"store {store.number}", text, 1, (told,))
