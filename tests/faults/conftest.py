@@ -7,9 +7,9 @@ from random import Random, SystemRandom
 
 import pytest
 
-from support.closing import quick_closing
+from support.quick_client import quick_client
 
-__all__ = ["quick_closing", "random"]
+__all__ = ["quick_client", "random"]
 
 SEED = int(os.environ.get("TWINBUS_SEED", SystemRandom().randrange(2**32)))
 

@@ -1,6 +1,6 @@
-"""The fixtures of `support.pair_scene` and `support.closing` for all tests of this folder."""
+"""The fixtures of `support.pair_scene` and `support.quick_client` for all tests of this folder."""
 
-from support.closing import quick_closing
 from support.pair_scene import brokers, scene
+from support.quick_client import quick_client
 
-__all__ = ["brokers", "quick_closing", "scene"]
+__all__ = ["brokers", "quick_client", "scene"]

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from support.closing import quick_closing
 from support.pair_scene import brokers, scene
+from support.quick_client import quick_client
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["brokers", "quick_closing", "scene", "spark"]
+__all__ = ["brokers", "quick_client", "scene", "spark"]
 
 
 # Compiling a plan takes longer than running it over the few rows of a test, and so does a task for each empty share.
