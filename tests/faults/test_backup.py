@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import shutil
+import sqlite3
 import threading
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import apsw
@@ -18,6 +21,7 @@ from support.broker import BrokerProcess, wait_for
 from support.disks import fill_up, small_disk
 from support.processes import children_of
 from support.prompt import Prompt
+from support.repetition import times
 
 __all__ = ["small_disk"]
 
@@ -33,11 +37,13 @@ Name = "parts"
 EnablePartitioning = true
 """
 QUEUES = ("source", "parts")
+OPTIONS = ("--stores", "3", "--no-console")
+MOMENTS = ["it copies", "it begins", "it verifies"][: times(1, 3)]
 
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
-    process = BrokerProcess(tmp_path / "broker", config=CONFIG, options=("--stores", "3"))
+    process = BrokerProcess(tmp_path / "broker", config=CONFIG, options=OPTIONS)
     try:
         process.start()
         yield process
@@ -48,6 +54,21 @@ def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
 @pytest.fixture
 def run(broker: BrokerProcess) -> Prompt:
     return Prompt(broker)
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """One for all tests that leave it as it is."""
+    with BrokerProcess(tmp_path_factory.mktemp("shared"), config=CONFIG, options=OPTIONS) as process:
+        yield process
+
+
+@pytest.fixture(scope="module")
+def made(shared: BrokerProcess, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A backup of it."""
+    place = tmp_path_factory.mktemp("made") / "backup"
+    Prompt(shared)("backup", str(place))
+    return place
 
 
 class SendLog:
@@ -122,7 +143,7 @@ def test_what_was_acknowledged_before_a_backup_is_restored_once(
         assert there == sorted(there, reverse=True)
 
 
-@pytest.mark.parametrize("moment", ["it begins", "it copies", "it verifies"])
+@pytest.mark.parametrize("moment", MOMENTS)
 def test_a_broker_that_is_killed_while_it_is_backed_up(
     broker: BrokerProcess, run: Prompt, tmp_path: Path, moment: str
 ) -> None:
@@ -169,30 +190,42 @@ def test_a_running_broker_tells_what_is_damaged(broker: BrokerProcess, run: Prom
     assert "examination.findings" in broker.log
 
 
-def test_a_stopped_broker_is_backed_up_from_its_files(broker: BrokerProcess, run: Prompt, tmp_path: Path) -> None:
+def test_a_stopped_broker_is_backed_up_from_its_files_and_its_generation_raised(
+    broker: BrokerProcess, run: Prompt, tmp_path: Path
+) -> None:
     refused = run("backup", str(tmp_path / "backup"), "--directory", str(broker.data), code=1)
     assert "A broker is using" in refused.stderr
     broker.kill()
+    before = generations(broker.data)
     (manifest,) = run.json("backup", str(tmp_path / "backup"), "--directory", str(broker.data))
-    assert manifest["entities"] == 3
-    run("restore", str(tmp_path / "backup"), str(tmp_path / "new"))
+    assert (manifest["entities"], generations(broker.data)) == (3, before)
+    (told,) = run.json("restore", str(tmp_path / "backup"), str(tmp_path / "new"))
+    assert told["restored_generation"] == before["catalog.db"] + 1_000_000
+    assert set(generations(tmp_path / "new").values()) == {told["restored_generation"]}
     assert "whole." in run("verify", str(tmp_path / "new")).stdout
 
 
-class TestARestoreIsRefused:
-    @pytest.fixture
-    def backup(self, broker: BrokerProcess, run: Prompt, tmp_path: Path) -> Path:
-        run("backup", str(tmp_path / "backup"))
-        return tmp_path / "backup"
+def generations(data: Path) -> dict[str, int]:
+    """How many changes the catalog has seen, and each store has heard of."""
+    found = {}
+    for path in data.glob("*.db"):
+        with closing(sqlite3.connect(path)) as database:
+            where = "WHERE key IN ('catalog-generation', 'catalog_generation')"
+            found[path.name] = int(database.execute(f"SELECT value FROM meta {where}").fetchone()[0])
+    return found
 
-    def test_where_something_is(self, backup: Path, run: Prompt, tmp_path: Path) -> None:
+
+class TestARestoreIsRefused:
+    def test_where_something_is(self, shared: BrokerProcess, made: Path, tmp_path: Path) -> None:
+        run = Prompt(shared)
         (tmp_path / "full").mkdir()
         (tmp_path / "full" / "file").touch()
-        assert "not empty" in run("restore", str(backup), str(tmp_path / "full"), code=1).stderr
+        assert "not empty" in run("restore", str(made), str(tmp_path / "full"), code=1).stderr
         assert "not empty" in run("backup", str(tmp_path / "full"), code=1).stderr
 
-    def test_of_what_was_not_finished_or_has_changed(self, backup: Path, run: Prompt, tmp_path: Path) -> None:
-        target = tmp_path / "new"
+    def test_of_what_was_not_finished_or_has_changed(self, shared: BrokerProcess, made: Path, tmp_path: Path) -> None:
+        run, backup, target = Prompt(shared), tmp_path / "backup", tmp_path / "new"
+        shutil.copytree(made, backup)
         content = bytearray((backup / "store-1.db").read_bytes())
         content[5000] ^= 1
         (backup / "store-1.db").write_bytes(content)
@@ -204,25 +237,8 @@ class TestARestoreIsRefused:
         assert not target.exists()
 
 
-def test_a_restore_raises_the_generation(broker: BrokerProcess, run: Prompt, tmp_path: Path) -> None:
-    broker.kill()
-    for name, key in (("catalog", "catalog-generation"), *((f"store-{n}", "catalog_generation") for n in range(3))):
-        database = apsw.Connection(str(broker.data / f"{name}.db"))
-        columns = len(list(database.execute("PRAGMA table_info(meta)")))
-        database.execute(f"INSERT OR REPLACE INTO meta VALUES (?, '5'{', NULL' * (columns - 2)})", (key,))
-        database.close()
-    run("backup", str(tmp_path / "backup"), "--directory", str(broker.data))
-    (told,) = run.json("restore", str(tmp_path / "backup"), str(tmp_path / "new"))
-    assert told["restored_generation"] == 1_000_005
-    for path in (tmp_path / "new").glob("*.db"):
-        database = apsw.Connection(str(path))
-        found = database.execute("SELECT value FROM meta WHERE key IN ('catalog-generation', 'catalog_generation')").get
-        database.close()
-        assert found == "1000005"
-    assert "whole." in run("verify", str(tmp_path / "new")).stdout
-
-
-def test_a_full_disk_is_told_and_harms_nobody(broker: BrokerProcess, run: Prompt, small_disk: Path) -> None:
+def test_a_full_disk_is_told_and_harms_nobody(shared: BrokerProcess, small_disk: Path) -> None:
+    run = Prompt(shared)
     fill_up(small_disk)
     refused = run("backup", str(small_disk / "backup"), code=1)
     assert "too little room" in refused.stderr
