@@ -27,6 +27,7 @@ from support.ports import free_ports
 from support.processes import children_of
 
 READY_S = 60
+MEMORY, MEMORY_BYTES = Path("/dev/shm"), 4 * 2**30
 USER = "twinbus"
 
 # Small, and quick to start; everything that durability rests on keeps its default, which is the safe one.
@@ -48,6 +49,13 @@ def _programs() -> Path:
     assert spec is not None
     assert spec.origin is not None
     return Path(spec.origin).parent / "pginstall"
+
+
+def _memory() -> Path | None:
+    """A file system in memory that has room enough: hundreds of databases are made, and nothing outlives the tests."""
+    if not MEMORY.is_dir() or not os.access(MEMORY, os.W_OK):
+        return None
+    return MEMORY if shutil.disk_usage(MEMORY).free >= MEMORY_BYTES else None
 
 
 class Account:
@@ -75,8 +83,8 @@ class Account:
             self.install = Path(self._copied) / package.name / self.install.name
 
     def folder(self, name: str) -> str:
-        """A new folder that the server's user owns and can reach, unlike those of pytest."""
-        path = tempfile.mkdtemp(prefix=f"twinbus-{name}-")
+        """A new folder that the server's user owns and can reach, unlike those of pytest; for data, in memory."""
+        path = tempfile.mkdtemp(prefix=f"twinbus-{name}-", dir=_memory() if name == "postgres" else None)
         if self.options:
             os.chown(path, self.options["user"], self.options["group"])
             os.chmod(path, 0o755 if name == "programs" else 0o700)
