@@ -163,8 +163,8 @@ def test_a_catalog_in_doubt_is_put_out_of_the_way_and_a_missing_store_is_waited_
         assert states(broker) == ["set-aside", "up"]
         is_all_there(broker, {"second": sent["second"]})
         databases.execute(0, f"ALTER SCHEMA kept RENAME TO {catalog}_0")
-        broker.restart()
-        assert states(broker) == ["up", "up"]
+        ask(broker, "POST", "stores/0/up", {})
+        wait_for(lambda: bool(ask(broker, "GET", "orphans")["orphans"]), "what only this store knows")
         (orphan,) = ask(broker, "GET", "orphans")["orphans"]
         ask(broker, "POST", f"orphans/{orphan['number']}/adopt", {})
         is_all_there(broker, {"first": sent["first"]})

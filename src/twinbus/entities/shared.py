@@ -6,7 +6,7 @@ The catalog says what changed and waits for the others; what the changes mean is
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from twinbus.entities.entity import AnyEntity
 from twinbus.entities.namespace import Namespace
@@ -47,6 +47,14 @@ class SharedCatalogPort(CatalogPort, Protocol):
         """Take over what the catalog holds now."""
         ...
 
+    async def unmade(self, held: list[list[Held]]) -> list[list[Held]]:
+        """Without what some gateway is just making, the entities that each store holds."""
+        ...
+
+    async def dropping(self) -> dict[int, int]:
+        """What was removed and is perhaps still in its store."""
+        ...
+
     async def share_use(self, used: Mapping[int, int]) -> dict[int, int]:
         """Tell when entities were last used here; when they were last used through any gateway."""
         ...
@@ -57,6 +65,10 @@ class SharedNamespace(Namespace):
 
     _catalog: SharedCatalogPort
     is_shared = True
+
+    def __init__(self, *wiring: Any) -> None:
+        super().__init__(*wiring)
+        self._returned: dict[int, Sequence[Held]] = {}  # By store: what it held, until that was sorted out.
 
     # What the others did
 
@@ -194,10 +206,25 @@ class SharedNamespace(Namespace):
             raise
 
     def store_returned(self, index: int, held: Sequence[Held]) -> None:
-        """What this gateway does not know, another may be making: only a start, which knows better, sets it aside."""
+        """What this gateway does not know, another may be making or deleting: `sort_out_strangers` finds out."""
         deleted = self.quarantine.being_deleted
         mine = [each for each in held if each.is_aside or each.entity in deleted or self.is_placed(each.entity, index)]
+        if len(mine) < len(held):
+            self._returned[index] = held
         super().store_returned(index, mine)
+
+    async def sort_out_strangers(self) -> None:
+        """Set aside what a store that has returned holds, that nobody is making or deleting, and the catalog has not.
+
+        In this order: what a store held before, and nobody was making then, must be in the catalog now.
+        """
+        for index, held in list(self._returned.items()):
+            [made] = await self._catalog.unmade([list(held)])
+            deleted = await self._catalog.dropping()
+            await self._catalog.refresh()
+            if self._returned.get(index) is held:
+                del self._returned[index]
+                self.quarantine.sort_out(index, [each for each in made if each.entity not in deleted])
 
     async def take_up(self, row: EntityRow, parts: Mapping[int, int], *, undefer: bool = False) -> None:
         """Make an entity of what stores hold, on all gateways."""
@@ -207,6 +234,7 @@ class SharedNamespace(Namespace):
     async def delete_idle(self) -> None:
         """Remove what AutoDeleteOnIdle has passed for on all gateways."""
         now_ms = self.clock.now_ms()
+        await self.sort_out_strangers()
         await self.forget_deleted()
         mortal = [e for e in self.entities() if e.description.auto_delete_on_idle_ms < limits.UNLIMITED_MS]
         if not mortal:
