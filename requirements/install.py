@@ -21,6 +21,7 @@ import threading
 import time
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -78,20 +79,61 @@ class Progress:
 
     def end(self, how: str) -> None:
         """The last line."""
-        line = f"{self.title}: {how} after {time.monotonic() - self._began:.0f} s"
+        self.say(f"{self.title}: {how} after {time.monotonic() - self._began:.0f} s")
+
+    def say(self, line: str) -> None:
+        """A line that stays."""
         print(f"\r\033[K{line}" if self._terminal else line, flush=True)
+
+
+class Share(Progress):
+    """How far one of several things is that are done at the same time. They have one line together."""
+
+    def __init__(self, title: str, whole: Progress, shares: list[Share]) -> None:
+        self.title, self.at = title, "begins"
+        self._whole, self._shares = whole, shares
+        shares.append(self)
+
+    def tick(self) -> None:
+        """Show all of them."""
+        self._whole.at = "; ".join(f"{share.title}: {share.at}" for share in list(self._shares))
+        self._whole.tick()
+
+    def end(self, how: str) -> None:
+        """What became of it, in whole lines."""
+        self._shares.remove(self)
+        self._whole.say(how)
+
+
+class Limit:
+    """The time of one part, without what it waits for others."""
+
+    def __init__(self, limit_s: float = LIMIT_S) -> None:
+        self.until = time.monotonic() + limit_s
+
+    @contextmanager
+    def alone(self, lock: threading.Lock) -> Iterator[None]:
+        """One after another: there is one pip for an environment, and one apt-get for a system."""
+        began = time.monotonic()
+        with lock:
+            self.until += time.monotonic() - began
+            yield
+
+
+_PIP, _APT = threading.Lock(), threading.Lock()
+_cut_off = threading.Event()  # Somebody has ended us; what runs in other threads shall end, too.
 
 
 def run(
     command: list[str | Path],
     progress: Progress,
     *,
-    until: float | None = None,
+    limit: Limit | None = None,
     stage: Callable[[str], str | None] = lambda line: None,
     env: Mapping[str, str] | None = None,
     cwd: Path = ROOT,
 ) -> None:
-    """Run a command to its end and show that it does something; a SetupError if it fails or is not done at `until`."""
+    """Run a command to its end and show that it does something; a SetupError if it fails or takes too long."""
     output: list[str] = []
     process = subprocess.Popen(
         command,
@@ -115,7 +157,9 @@ def run(
     reader.start()
     try:
         while process.poll() is None:
-            if until is not None and time.monotonic() > until:
+            if _cut_off.is_set():
+                raise SetupError(f"{_named(command)} was cut off", output)
+            if limit is not None and time.monotonic() > limit.until:
                 raise SetupError(f"{_named(command)} was not done after {LIMIT_S:.0f} s", output)
             progress.tick()
             try:
@@ -169,9 +213,9 @@ def pip_environment(environment: Mapping[str, str]) -> dict[str, str]:
 class Pip:
     """The pip of .venv; as long as it has none, the pip of the Python that made it."""
 
-    def __init__(self, progress: Progress, until: float | None = None) -> None:
+    def __init__(self, progress: Progress, limit: Limit | None = None) -> None:
         self._progress = progress
-        self._until = until
+        self._limit = limit or Limit(float("inf"))
 
     def install(self, *words: str) -> None:
         """Without byte code, which Python makes by itself of the tenth that is used."""
@@ -189,13 +233,14 @@ class Pip:
         own = (VENV / "bin" / "pip").exists()
         pip = [PYTHON, "-m", "pip"] if own else [outer_python(), "-m", "pip", "--python", PYTHON]
         options = ["install", "--no-compile", "--progress-bar", "off", "--no-build-isolation"]
-        run(
-            [*pip, *options, *words],
-            self._progress,
-            until=self._until,
-            stage=stage,
-            env=pip_environment(os.environ),
-        )
+        with self._limit.alone(_PIP):
+            run(
+                [*pip, *options, *words],
+                self._progress,
+                limit=self._limit,
+                stage=stage,
+                env=pip_environment(os.environ),
+            )
 
     def install_pins(self, name: str) -> None:
         """Everything that a file of pins names."""
@@ -222,7 +267,7 @@ def make_environment(progress: Progress) -> None:
     if not works(python, "-c", "import ensurepip; ensurepip.version()"):
         package = f"python{sys.version_info[0]}.{sys.version_info[1]}-venv"
         try:
-            apt_get([package], progress, time.monotonic() + LIMIT_S, of_python=True)
+            apt_get([package], progress, Limit(), of_python=True)
         except SetupError as problem:
             raise SetupError(
                 f"{python} can make no virtual environment, since it has neither pip nor ensurepip: {problem.reason}."
@@ -253,7 +298,7 @@ def has_pip(python: str) -> bool:
 # System packages
 
 
-def apt_get(packages: list[str], progress: Progress, until: float, *, of_python: bool = False) -> None:
+def apt_get(packages: list[str], progress: Progress, limit: Limit, *, of_python: bool = False) -> None:
     """Install system packages, as root or with a sudo that asks for no password; a SetupError says why not."""
     missing = f"{', '.join(packages)} {'is' if len(packages) == 1 else 'are'} not installed"
     if of_python and sys.base_prefix != "/usr":
@@ -267,12 +312,13 @@ def apt_get(packages: list[str], progress: Progress, until: float, *, of_python:
     options = ["-qq", "-o", "Acquire::Retries=1", "-o", "Acquire::http::Timeout=20", "-o", "DPkg::Lock::Timeout=60"]
     apt: list[str | Path] = ["env", "DEBIAN_FRONTEND=noninteractive", "apt-get", *options]
     install: list[str | Path] = [*apt, "install", "-y", "--no-install-recommends"]
-    # Only what downloads has a limit of time, as dpkg must not be killed; and root's own, as we may not kill it.
-    limited: list[str | Path] = [*as_root, "timeout", f"{max(1.0, until - time.monotonic()):.0f}"]
-    with suppress(SetupError):  # One source of many may not answer.
-        run([*limited, *apt, "update"], progress)
-    run([*limited, *install, "--download-only", *packages], progress)
-    run([*as_root, *install, *packages], progress)
+    with limit.alone(_APT):
+        # Only what downloads has a limit of time, as dpkg must not be killed; and root's own, as we may not kill it.
+        limited: list[str | Path] = [*as_root, "timeout", f"{max(1.0, limit.until - time.monotonic()):.0f}"]
+        with suppress(SetupError):  # One source of many may not answer.
+            run([*limited, *apt, "update"], progress)
+        run([*limited, *install, "--download-only", *packages], progress)
+        run([*as_root, *install, *packages], progress)
 
 
 def without_compiler() -> tuple[list[str], bool]:
@@ -297,23 +343,23 @@ def without_browser() -> list[str]:
 # The optional parts
 
 
-def install_proton(progress: Progress, until: float) -> None:
+def install_proton(progress: Progress, limit: Limit) -> None:
     """Built from source; the headers and tools that Python packages bring are there already."""
     packages, of_python = without_compiler()
     if packages:
-        apt_get(packages, progress, until, of_python=of_python)
-    Pip(progress, until).install_pins("proton")
+        apt_get(packages, progress, limit, of_python=of_python)
+    Pip(progress, limit).install_pins("proton")
 
 
-def install_node(progress: Progress, until: float) -> None:
+def install_node(progress: Progress, limit: Limit) -> None:
     """Node.js from a wheel, and with its npm the packages of tests/compat/js."""
-    Pip(progress, until).install_pins("node")
+    Pip(progress, limit).install_pins("node")
     progress.at = "npm installs the JavaScript clients"
     scratch = VENV / "npm"
     environment = npm_environment(os.environ, scratch)
     command: list[str | Path] = [VENV / "bin" / "npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund"]
     try:
-        run([*command, "--loglevel=error"], progress, until=until, env=environment, cwd=JS)
+        run([*command, "--loglevel=error"], progress, limit=limit, env=environment, cwd=JS)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 
@@ -332,23 +378,23 @@ def npm_environment(environment: Mapping[str, str], scratch: Path) -> dict[str, 
     return settings
 
 
-def install_browser(progress: Progress, until: float) -> None:
+def install_browser(progress: Progress, limit: Limit) -> None:
     """What drives the browser, from a wheel; then the browser itself, from the system."""
-    Pip(progress, until).install_pins("browser")
+    Pip(progress, limit).install_pins("browser")
     if packages := without_browser():
-        apt_get(packages, progress, until)
+        apt_get(packages, progress, limit)
 
 
-def install_postgres(progress: Progress, until: float) -> None:
+def install_postgres(progress: Progress, limit: Limit) -> None:
     """A server from a wheel, and one start of it, to see that it runs here."""
-    Pip(progress, until).install_pins("postgres")
+    Pip(progress, limit).install_pins("postgres")
     progress.at = "starts PostgreSQL once"
     start = "from support.postgres import PostgresServer; PostgresServer().start().remove()"
-    run([PYTHON, "-c", start], progress, until=until, env={"PYTHONPATH": str(ROOT / "tests")})
+    run([PYTHON, "-c", start], progress, limit=limit, env={"PYTHONPATH": str(ROOT / "tests")})
 
 
-# In this order: what needs the network least first.
-PARTS: dict[str, Callable[[Progress, float], None]] = {
+# At the same time; where they wait for each other, in this order: what is built comes last.
+PARTS: dict[str, Callable[[Progress, Limit], None]] = {
     "postgres": install_postgres,
     "browser": install_browser,
     "node": install_node,
@@ -375,22 +421,36 @@ def install_optional() -> None:
     described = tomllib.loads((PINS / "optional.toml").read_text())
     for folder in ("parts", "left-out"):
         (VENV / folder).mkdir(exist_ok=True)
-    for name, install in PARTS.items():
-        if is_installed(name):
-            continue
-        what, left_out = described[name]["what"], VENV / "left-out" / name
-        left_out.unlink(missing_ok=True)
-        progress = Progress(f"Installing {what}")
+    missing = [name for name in PARTS if not is_installed(name)]
+    if not missing:
+        return
+    whole = Progress(f"Installing {', '.join(described[name]['what'] for name in missing)}")
+    shares: list[Share] = []
+    with ThreadPoolExecutor(len(missing)) as pool:
+        trying = [pool.submit(_try, name, described[name], Share(name, whole, shares)) for name in missing]
         try:
-            install(progress, time.monotonic() + LIMIT_S)
-        except SetupError as problem:
-            left_out.write_text(f"{problem.reason}\n\n{problem.details()}\n")
-            progress.end("left out")
-            print(f"Left out: {what}, because {problem.reason}.")
-            print(f"    Tests that need it are skipped. To have it: {described[name]['to_have']}.", flush=True)
-        else:
-            (VENV / "parts" / name).write_text(_digest(name))
-            progress.end("done")
+            for each in trying:
+                each.result()
+        except BaseException:
+            _cut_off.set()
+            raise
+    whole.end("done")
+
+
+def _try(name: str, described: Mapping[str, str], progress: Share) -> None:
+    left_out = VENV / "left-out" / name
+    left_out.unlink(missing_ok=True)
+    try:
+        PARTS[name](progress, Limit())
+    except SetupError as problem:
+        left_out.write_text(f"{problem.reason}\n\n{problem.details()}\n")
+        progress.end(
+            f"Left out: {described['what']}, because {problem.reason}.\n"
+            f"    Tests that need it are skipped. To have it: {described['to_have']}."
+        )
+    else:
+        (VENV / "parts" / name).write_text(_digest(name))
+        progress.end(f"    {described['what']}: done")
 
 
 @contextmanager

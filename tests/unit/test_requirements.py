@@ -8,6 +8,7 @@ import re
 import select
 import subprocess
 import sys
+import threading
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -139,6 +140,32 @@ class TestLeavingOut:
         assert tried == ["proton"]
         assert not (venv / "left-out" / "proton").exists()
 
+    def test_they_are_tried_at_the_same_time_and_show_it_in_one_line(
+        self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        both, shown = threading.Barrier(2), []
+
+        def part(progress: Any, limit: Any) -> None:
+            progress.at = "waits for the other"
+            both.wait(30)
+            monkeypatch.setattr(progress._whole, "tick", lambda: shown.append(progress._whole.at))
+            progress.tick()
+            both.wait(30)
+
+        monkeypatch.setattr(install, "PARTS", {"proton": part, "postgres": part})
+        install.install_optional()
+        assert shown == ["proton: waits for the other; postgres: waits for the other"] * 2
+        printed = capsys.readouterr().out.splitlines()
+        assert printed[0] == "Installing python-qpid-proton, PostgreSQL of the package pgserver ..."
+        assert sorted(printed[1:3]) == ["    PostgreSQL of the package pgserver: done", "    python-qpid-proton: done"]
+
+    def test_what_one_waits_for_another_is_not_its_own_time(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        clock = iter([0.0, 10.0, 70.0])
+        monkeypatch.setattr(install, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+        limit = install.Limit(300.0)
+        with limit.alone(threading.Lock()):
+            assert limit.until == 360.0
+
 
 class TestCommands:
     def test_one_that_fails_says_why(self) -> None:
@@ -153,16 +180,24 @@ class TestCommands:
         with pytest.raises(install.SetupError, match=r"the package index did not answer \(ERROR: No matching"):
             install.run(["sh", "-c", f"printf '{words}'; exit 1"], install.Progress("Trying"))
 
-    def test_one_that_takes_too_long_ends_with_all_that_it_started(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        clock, started = [0.0], []
+    @pytest.mark.parametrize("why", ["was not done after", "was cut off"])
+    def test_one_that_takes_too_long_or_is_cut_off_ends_with_all_that_it_started(
+        self, why: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        clock, started, cut_off = [0.0], [], threading.Event()
         monkeypatch.setattr(install, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+        monkeypatch.setattr(install, "_cut_off", cut_off)
 
         def stage(line: str) -> None:
             started.append(os.pidfd_open(int(line)))
-            clock[0] = 10.0
+            if why == "was cut off":
+                cut_off.set()
+            else:
+                clock[0] = 10.0
 
-        with pytest.raises(install.SetupError, match="was not done after"):
-            install.run(["sh", "-c", "sleep 600 & echo $!; wait"], install.Progress("Trying"), until=5.0, stage=stage)
+        command, limit = ["sh", "-c", "sleep 600 & echo $!; wait"], install.Limit(5.0)
+        with pytest.raises(install.SetupError, match=why):
+            install.run(command, install.Progress("Trying"), limit=limit, stage=stage)
         [child] = started
         ended, _, _ = select.select([child], [], [], 10)
         os.close(child)
