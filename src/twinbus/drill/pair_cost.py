@@ -1,18 +1,23 @@
-"""What sending through a pair costs while all is well: CPU of a process with a paired client beside one with the bare SDK.
+"""What sending through a pair costs while all is well: CPU of a process with a paired client next to a bare SDK's.
 
-Each way has a process of its own, with all that runs there: threads, tasks in the background, what is collected. They
-take turns in short rounds, there and back, so that whatever else runs on the machine meets all of them alike; each
-round is one comparison, and the median of the comparisons counts. What is not the SDK's is measured alone, too.
-`twinbus bench-pair` starts brokers and shows figures.
+Each way has a process of its own, with all that runs there: threads, tasks in the background, what is collected. In a
+round all processes are started anew and take short turns, in a new order each time. Of a process the turns count that
+were disturbed least, since others only ever make a piece of work longer; of the rounds the median, since two processes
+that do the same differ by some percent. So the bare SDK is also compared with itself: that is what the machine adds.
+What is not the SDK's is measured alone, and calls are counted, too. `twinbus bench-pair` starts brokers and shows
+figures.
 """
 
 from __future__ import annotations
 
 import asyncio
+import random
 import statistics
+import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AsyncExitStack, ExitStack, contextmanager
+from contextlib import AbstractContextManager, AsyncExitStack, ExitStack, contextmanager
+from enum import Enum
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
@@ -30,9 +35,22 @@ with needing("azure.servicebus"):
 
 BODY = b"x" * 100
 NAME = "bench"
-BARE, PAIRED, PASSIVE = "the bare SDK", "paired", "passive replication"
+BARE, AGAIN, PAIRED, PASSIVE = "the bare SDK", "the bare SDK again", "paired", "passive replication"
+WAYS = (BARE, AGAIN, PAIRED, PASSIVE)
 FLAVOURS = ("blocking", "asyncio")
+TURNS = 20  # Of each process in a round.
+UNDISTURBED = 0.1  # So many of them count: the last of these does.
+COUNTED = 100  # Sends whose calls are counted.
+WARM_UP = 5  # Sends at the beginning of a turn that are not counted: another process had the processor.
 OWN_FACTOR = 20  # What is not the SDK's takes so little that more of it makes a round.
+
+
+class Measured(Enum):
+    """What a process is asked for."""
+
+    CPU = "the CPU of sends"
+    OWN = "the same, while the SDK's own sender does nothing"
+    CALLS = "calls of functions"
 
 
 class Place(NamedTuple):
@@ -49,9 +67,10 @@ class Cost(NamedTuple):
     flavour: str
     way: str
     cpu_us: float  # In the median round.
-    times_bare: float  # The median of the comparisons, each of one round.
-    low: float  # A quarter of the comparisons are below.
+    times_bare: float  # The median of the rounds, as the others.
+    low: float  # A quarter of the rounds are below.
     high: float  # And a quarter above.
+    calls: float  # Of functions, Python's and C's, which no other process disturbs; in the thread that sends.
     own_us: float  # What is left of it when the SDK's own sender does nothing.
     own_percent: float  # Of a send with the bare SDK.
 
@@ -62,7 +81,7 @@ class Cost(NamedTuple):
 def _client(flavour: str, way: str, place: Place) -> Any:
     """The client that a process has; the paired ones as they are without options."""
     sdk, pair = (azure.servicebus, twinbus.pair) if flavour == "blocking" else (azure.servicebus.aio, twinbus.pair.aio)
-    if way == BARE:
+    if way in (BARE, AGAIN):
         return sdk.ServiceBusClient.from_connection_string(place.primary)
     both = place.primary, place.secondary
     if way == PAIRED:
@@ -79,21 +98,24 @@ def _send_when_asked(pipe: Connection, flavour: str, way: str, place: Place) -> 
 
 
 def _blocking(pipe: Connection, client: Any, queue: str) -> None:
-    message = ServiceBusMessage(BODY)
+    message = ServiceBusMessage(BODY, message_id=NAME)
     with ExitStack() as stack:
         sender = stack.enter_context(stack.enter_context(client).get_queue_sender(queue))
         while asked := pipe.recv():
-            count, is_alone = asked
-            kind, nothing = azure.servicebus.ServiceBusSender, lambda self, message, **_: None
-            with patch.object(kind, "send_messages", nothing) if is_alone else ExitStack():
-                began = time.process_time()
+            what, count = asked
+            with (
+                _without_sdk(azure.servicebus, lambda self, message, **_: None) if what is Measured.OWN else ExitStack()
+            ):
+                for _ in range(WARM_UP):
+                    sender.send_messages(message)
+                measured = _calls() if what is Measured.CALLS else _cpu()
                 for _ in range(count):
                     sender.send_messages(message)
-                pipe.send(time.process_time() - began)
+                pipe.send(measured())
 
 
 async def _on_asyncio(pipe: Connection, way: str, place: Place) -> None:
-    message, loop = ServiceBusMessage(BODY), asyncio.get_running_loop()
+    message, loop = ServiceBusMessage(BODY, message_id=NAME), asyncio.get_running_loop()
 
     async def nothing(_sender: Any, _message: Any, **_: Any) -> None:
         return
@@ -102,26 +124,57 @@ async def _on_asyncio(pipe: Connection, way: str, place: Place) -> None:
         client = await stack.enter_async_context(_client("asyncio", way, place))
         sender = await stack.enter_async_context(client.get_queue_sender(place.queue))
         while asked := await loop.run_in_executor(None, pipe.recv):
-            count, is_alone = asked
-            kind = azure.servicebus.aio.ServiceBusSender
-            with patch.object(kind, "send_messages", nothing) if is_alone else ExitStack():
-                began = time.process_time()
+            what, count = asked
+            with _without_sdk(azure.servicebus.aio, nothing) if what is Measured.OWN else ExitStack():
+                for _ in range(WARM_UP):
+                    await sender.send_messages(message)
+                measured = _calls() if what is Measured.CALLS else _cpu()
                 for _ in range(count):
                     await sender.send_messages(message)
-                pipe.send(time.process_time() - began)
+                pipe.send(measured())
+
+
+def _without_sdk(sdk: Any, nothing: Callable[..., Any]) -> AbstractContextManager[Any]:
+    """The SDK's own sender does nothing for the time of a block."""
+    return patch.object(sdk.ServiceBusSender, "send_messages", nothing)
+
+
+def _cpu() -> Callable[[], float]:
+    """From now on, until the answer is asked for: seconds of CPU of all threads."""
+    began = time.process_time()
+    return lambda: time.process_time() - began
+
+
+def _calls() -> Callable[[], float]:
+    """The same: calls of functions, Python's and C's, in this thread."""
+    count = 0
+
+    def called(_frame: Any, event: str, _what: Any) -> None:
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    def stop() -> float:
+        sys.setprofile(None)
+        return count
+
+    sys.setprofile(called)
+    return stop
 
 
 # In the process that compares
 
 
+Ask = Callable[[Measured, int], float]
+
+
 @contextmanager
-def _senders(flavour: str, place: Place) -> Iterator[dict[str, Callable[[int, bool], float]]]:
-    """A process for each way; what so many sends cost there, or what is the pair's own alone."""
+def _senders(flavour: str, place: Place) -> Iterator[dict[str, Ask]]:
+    """A process for each way, and how to ask it what so many sends cost, each."""
     context = get_context("spawn")
     started = []
     try:
         found = {}
-        for way in (BARE, PAIRED, PASSIVE):
+        for way in WAYS:
             here, there = context.Pipe()
             process = context.Process(target=_send_when_asked, args=(there, flavour, way, place), daemon=True)
             process.start()
@@ -136,9 +189,9 @@ def _senders(flavour: str, place: Place) -> Iterator[dict[str, Callable[[int, bo
             process.join()
 
 
-def _asking(pipe: Connection) -> Callable[[int, bool], float]:
-    def ask(count: int, is_alone: bool) -> float:
-        pipe.send((count, is_alone))
+def _asking(pipe: Connection) -> Ask:
+    def ask(what: Measured, count: int) -> float:
+        pipe.send((what, count))
         taken: float = pipe.recv()
         return taken / count
 
@@ -147,30 +200,31 @@ def _asking(pipe: Connection) -> Callable[[int, bool], float]:
 
 def compare(flavour: str, place: Place, rounds: int, sends: int) -> list[Cost]:
     """The costs of all ways of a flavour."""
-    with _senders(flavour, place) as senders:
+    chance = random.Random(flavour)
+    found: dict[Measured, dict[str, list[float]]] = {what: {way: [] for way in WAYS} for what in Measured}
+    for _ in range(rounds):
+        with _senders(flavour, place) as senders:
+            for what, count in ((Measured.CPU, sends), (Measured.OWN, sends * OWN_FACTOR)):
+                turns: dict[str, list[float]] = {way: [] for way in WAYS}
+                for _ in range(TURNS):
+                    for way in chance.sample(WAYS, len(WAYS)):
+                        turns[way].append(senders[way](what, count))
+                for way, taken in turns.items():
+                    found[what][way].append(sorted(taken)[int(TURNS * UNDISTURBED) - 1])
+            for way, ask in senders.items():
+                found[Measured.CALLS][way].append(ask(Measured.CALLS, COUNTED))
+    return costs(flavour, found)
 
-        def measure(count: int, is_alone: bool) -> dict[str, list[float]]:
-            taken: dict[str, list[float]] = {way: [] for way in senders}
-            for _ in range(rounds):
-                there = {way: ask(count, is_alone) for way, ask in senders.items()}
-                back = {way: ask(count, is_alone) for way, ask in reversed(senders.items())}
-                for way in senders:
-                    taken[way].append((there[way] + back[way]) / 2)
-            return taken
 
-        for ask in senders.values():
-            ask(sends, False)  # Opens the links.
-        return costs(flavour, measure(sends, False), measure(sends * OWN_FACTOR, True))
-
-
-def costs(flavour: str, rounds: dict[str, list[float]], own: dict[str, list[float]]) -> list[Cost]:
+def costs(flavour: str, found: dict[Measured, dict[str, list[float]]]) -> list[Cost]:
     """What the rounds come to. A call that does nothing is none of the pair's cost."""
-    found = []
-    bare = statistics.median(rounds[BARE])
-    for way, taken in rounds.items():
-        times = [each / same for each, same in zip(taken, rounds[BARE], strict=True)]
+    whole, own, calls = found[Measured.CPU], found[Measured.OWN], found[Measured.CALLS]
+    bare = statistics.median(whole[BARE])
+    made = []
+    for way, taken in whole.items():
+        times = [each / same for each, same in zip(taken, whole[BARE], strict=True)]
         low, middle, high = statistics.quantiles(times, n=4, method="inclusive")
         alone = statistics.median(each - call for each, call in zip(own[way], own[BARE], strict=True))
-        cpu_us = statistics.median(taken) * 1e6
-        found.append(Cost(flavour, way, cpu_us, middle, low, high, alone * 1e6, alone / bare * 100))
-    return found
+        cpu_us, called = statistics.median(taken) * 1e6, statistics.median(calls[way])
+        made.append(Cost(flavour, way, cpu_us, middle, low, high, called, alone * 1e6, alone / bare * 100))
+    return made

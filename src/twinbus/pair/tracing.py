@@ -30,7 +30,7 @@ M = TypeVar("M", bound=Callable[..., Any])
 
 def is_on() -> bool:
     """Whether the application uses OpenTelemetry: it has set a provider of tracers."""
-    return _api() is not None
+    return "opentelemetry.trace" in sys.modules and _api() is not None
 
 
 def _api() -> Any:

@@ -19,19 +19,6 @@ import azure.servicebus
 import azure.servicebus.aio
 from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusConnectionError
 
-__all__ = [
-    "AsyncBoundedSender",
-    "BoundedSender",
-    "attempt_of",
-    "become",
-    "drop_link",
-    "ended",
-    "in_time",
-    "open_link",
-    "remember_attempt",
-    "sharing",
-]
-
 T = TypeVar("T")
 
 HAS_TRY_TIMEOUT = "timeout" in inspect.signature(azure.servicebus.ServiceBusSender._open).parameters
@@ -98,22 +85,57 @@ async def drop_link(sender: Any) -> None:
             await handler.close_async()
 
 
-async def ended(work: Awaitable[None], timeout_s: float | None) -> None:
-    """Await a send of the SDK, which ends whatever it waits for.
+class Ends:
+    """The ends of the sends of one client, on one loop.
 
-    Sends at once over one link that breaks under them may wait there for each other for ever; and one that gives up
-    cancels what others wait for, who then look as if somebody had cancelled them.
+    Nearly all sends end long before their time: so one timer looks after all of them, as one for each would cost as
+    much as everything else that a pair adds to a send.
     """
-    try:
-        async with asyncio.timeout(timeout_s):
+
+    def __init__(self) -> None:
+        self._due: dict[asyncio.Task[Any], float] = {}
+        self._over: set[asyncio.Task[Any]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def ended(self, work: Awaitable[None], timeout_s: float) -> None:
+        """Await a send of the SDK, which ends whatever it waits for.
+
+        Sends at once over one link that breaks under them may wait there for each other for ever; and one that gives
+        up cancels what others wait for, who then look as if somebody had cancelled them.
+        """
+        task, loop = asyncio.current_task(), asyncio.get_running_loop()
+        assert task is not None
+        cancelled_before = task.cancelling()
+        due = self._due[task] = loop.time() + timeout_s
+        if self._timer is None or due < self._timer.when():
+            self._look(loop)
+        try:
             await work
-    except TimeoutError as error:
-        raise OperationTimeoutError(message=NO_ANSWER) from error
-    except asyncio.CancelledError as error:
-        task = asyncio.current_task()
-        if task is None or task.cancelling():
-            raise
-        raise ServiceBusConnectionError(message=CLOSED_BY_ANOTHER) from error
+        except TimeoutError as error:
+            raise OperationTimeoutError(message=NO_ANSWER) from error
+        except asyncio.CancelledError as error:
+            if task.cancelling() - (task in self._over) > cancelled_before:
+                raise
+            if task in self._over:
+                raise OperationTimeoutError(message=NO_ANSWER) from error
+            raise ServiceBusConnectionError(message=CLOSED_BY_ANOTHER) from error
+        finally:
+            del self._due[task]
+            if task in self._over:
+                self._over.discard(task)
+                task.uncancel()
+
+    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Cancel those whose time is over, and look again when the next one's is."""
+        if self._timer is not None:
+            self._timer.cancel()
+        now = loop.time()
+        for task, due in self._due.items():
+            if due <= now and task not in self._over:
+                self._over.add(task)
+                task.cancel()
+        next_due = min((due for task, due in self._due.items() if task not in self._over), default=None)
+        self._timer = None if next_due is None else loop.call_at(next_due, self._look, loop)
 
 
 def _least(first: float | None, second: float | None) -> float | None:
@@ -243,7 +265,9 @@ class BoundedSender(azure.servicebus.ServiceBusSender):
 
 
 if TYPE_CHECKING or HAS_TRY_TIMEOUT:
-    from azure.servicebus.aio import ServiceBusSender as AsyncBoundedSender
+    from azure.servicebus.aio import ServiceBusSender
+
+    AsyncBoundedSender = ServiceBusSender
 else:
 
     class AsyncBoundedSender(azure.servicebus.aio.ServiceBusSender):

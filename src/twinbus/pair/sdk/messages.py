@@ -234,8 +234,11 @@ def fields_of(message: Any) -> tuple[Any, Any, Mapping[Any, Any] | None]:
 
 def with_ids(messages: Sendable, new_id: Callable[[], str]) -> Sendable:
     """The same messages, each with a MessageId; on the caller's own it is written, so that a retry has the same."""
-    if isinstance(messages, ServiceBusMessage):  # As most are: this is asked of every send.
-        if not messages.message_id:
+    if isinstance(
+        messages, ServiceBusMessage
+    ):  # As most are: this is asked of every send, and so without its property.
+        properties = messages._raw_amqp_message.properties
+        if properties is None or not properties.message_id:
             messages.message_id = new_id()
         return messages
     if isinstance(messages, ServiceBusMessageBatch):

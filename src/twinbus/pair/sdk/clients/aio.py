@@ -21,7 +21,7 @@ from twinbus.pair.core import PairStatus
 from twinbus.pair.namespace.open_links import heard
 from twinbus.pair.outbox.rows import Queued
 from twinbus.pair.sdk import messages as sdk
-from twinbus.pair.sdk.attempts import NOT_OPEN, AsyncBoundedSender, drop_link, ended, open_link
+from twinbus.pair.sdk.attempts import NOT_OPEN, AsyncBoundedSender, Ends, drop_link, open_link
 from twinbus.pair.sdk.clients.paired import PairedClient
 from twinbus.pair.sdk.clients.replicated_aio import through_ledger
 from twinbus.pair.sdk.clients.sending import PairedSending, left
@@ -65,12 +65,17 @@ class PairedSender(AsyncBoundedSender):
             timeout = left(timeout, began)
         message = sdk.repeatable(message)
         failed: Exception | None = None
-        waits = sending.asks_outbox and await sending.waits_behind(message)
-        if sending.goes_direct(message) and not waits:
+        outbox = sending.outbox
+        waits = outbox is not None and outbox.may_hold and await sending.waits_behind(message)
+        if not waits and sending.goes_direct(message):
             began = time.monotonic()
             try:
                 primary_s = sending.at_primary(timeout)
-                await ended(self._send_direct(message, primary_s, kwargs), primary_s + GRACE_S)
+                if self._own._running and not sending.may_be_dead:
+                    work = self._own.send_messages(message, timeout=primary_s, **kwargs)
+                else:
+                    work = self._open_and_send(message, primary_s, kwargs)
+                await client._ends.ended(work, primary_s + GRACE_S)
             except Exception as error:
                 failed = error
                 timeout = left(timeout, began)
@@ -79,7 +84,7 @@ class PairedSender(AsyncBoundedSender):
                 return None
         return sending.outcome(await sending.carry(message, timeout, failed))
 
-    async def _send_direct(self, message: Any, timeout: float | None, kwargs: dict[str, Any]) -> None:
+    async def _open_and_send(self, message: Any, timeout: float | None, kwargs: dict[str, Any]) -> None:
         await self._own.send_messages(message, timeout=await self._opened(timeout), **kwargs)
 
     async def _opened(self, timeout: float | None) -> float | None:
@@ -192,6 +197,10 @@ class PairedServiceBusClient(PairedClient[PairedSender, ServiceBusReceiver], Ser
     through_ledger = staticmethod(through_ledger)
     primary: ServiceBusClient
     secondary: ServiceBusClient
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._ends = Ends()
 
     async def pair(self) -> PairStatus:
         """Make the pair, as far as that is possible now. Done by `async with`, and by the first send."""

@@ -46,6 +46,8 @@ class PairedSending:
         self._path = sending.path
         self._sender = sender
         self._facts = carrier.entities.of(sending.path)
+        self.at_primary = carrier.patience.at_primary
+        self.outbox = sending.outbox
         self._limits = sdk.LinkLimits(0, 0)  # As the sender's link last said.
         self._failovers = 0  # Of the entity, when the link was last known to be good.
 
@@ -69,10 +71,6 @@ class PairedSending:
             return False
         return carrier.is_clear or carrier.goes_to_primary(self._path, self._key(message))
 
-    def at_primary(self, timeout: float | None) -> float:
-        """How long the primary may take for a send that may take so long."""
-        return self._carrier.patience.at_primary(timeout)
-
     def to_begin(self, timeout: float | None) -> float | None:
         """How long a send may wait for the pair to be made: the primary and the backlog need time, too."""
         self.check(timeout)
@@ -82,24 +80,20 @@ class PairedSending:
         """How long it may take for what only the primary can do."""
         return self._carrier.patience.primary_s if timeout is None else timeout
 
-    def must_reopen(self) -> bool:
-        """Whether the entity failed over since the link was used: that may be dead, although the primary is back.
+    @property
+    def may_be_dead(self) -> bool:
+        """Whether the entity failed over since the link was used: that may be dead, although the primary is back."""
+        return self._failovers != self._carrier.failovers_of(self._path)
 
-        Said once, to the first who asks: who comes later finds the new one.
-        """
+    def must_reopen(self) -> bool:
+        """The same, said once, to the first who asks: who comes later finds the new link."""
         before, self._failovers = self._failovers, self._carrier.failovers_of(self._path)
         return before != self._failovers
 
-    @property
-    def asks_outbox(self) -> bool:
-        """Whether an earlier message may wait in the outbox; the application's thread cannot know."""
-        return self._sending.outbox is not None and self._sending.outbox.may_hold
-
     async def waits_behind(self, message: sdk.Sendable) -> bool:
         """Whether a message must queue behind an earlier one of its session or key in the outbox."""
-        outbox = self._sending.outbox
         try:
-            return outbox is not None and await outbox.must_wait(sdk.encoded(message), self._path)
+            return self.outbox is not None and await self.outbox.must_wait(sdk.encoded(message), self._path)
         except ClientError as error:
             raise sdk.as_sdk_error(error) from error
 
@@ -151,7 +145,7 @@ class PairedSending:
             return None
         payloads = sdk.encoded(message, self._facts.batch_bytes_max or self._facts.message_bytes_max)
         key = self._key(message)
-        if self._sending.outbox is not None or self._sending.ordered:
+        if self.outbox is not None or self._sending.ordered:
             payloads = identified(payloads, lambda: uuid4().hex)
         if self._sending.ordered and not self.asks_primary():
             self._refuse_mistakes(payloads)
@@ -209,8 +203,8 @@ class PairedSending:
             _raise(carried, None)
             rest = payloads[position + 1 :]
             if carried.queued is not None and rest:
-                assert self._sending.outbox is not None
-                later = Carried(queued=await self._sending.outbox.put(rest, self._path))
+                assert self.outbox is not None
+                later = Carried(queued=await self.outbox.put(rest, self._path))
                 carried = _joined(carried, later)
                 break
         return carried

@@ -60,9 +60,9 @@ class PairedSender(BoundedSender):
             timeout = left(timeout, began)
         message = sdk.repeatable(message)
         failed = None
-        if sending.goes_direct(message) and not (
-            sending.asks_outbox and client._loop_thread.run(sending.waits_behind(message))
-        ):
+        outbox = sending.outbox
+        waits = outbox is not None and outbox.may_hold and client._loop_thread.run(sending.waits_behind(message))
+        if not waits and sending.goes_direct(message):
             began = time.monotonic()
             try:
                 self._own.send_messages(message, timeout=self._opened(sending.at_primary(timeout)), **kwargs)
