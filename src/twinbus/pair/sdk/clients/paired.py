@@ -147,22 +147,20 @@ class PairedClient(Generic[S, R]):
         With a ledger, what comes twice is handed out once (docs/replication.md), and a lost lock is no error, unless
         `goes_on=False` says so.
         """
-        if ledger is not None:
-            return self._through_ledger(ledger, queue_name, None, kwargs)
-        made: R = self.primary.get_queue_receiver(queue_name, **kwargs)
+        if ledger is None:
+            made: R = self.primary.get_queue_receiver(queue_name, **kwargs)
+        else:
+            made = self.through_ledger(ledger, self.primary, queue_name, None, kwargs)
         return made
 
     def get_subscription_receiver(
         self, topic_name: str, subscription_name: str, *, ledger: LedgerCore | None = None, **kwargs: Any
     ) -> R:
         """A receiver from a subscription of the primary; with a ledger, as for a queue."""
-        if ledger is not None:
-            return self._through_ledger(ledger, topic_name, subscription_name, kwargs)
-        made: R = self.primary.get_subscription_receiver(topic_name, subscription_name, **kwargs)
-        return made
-
-    def _through_ledger(self, ledger: LedgerCore, name: str, subscription: str | None, kwargs: dict[str, Any]) -> R:
-        made: R = self.through_ledger(ledger, self.primary, name, subscription, kwargs)
+        if ledger is None:
+            made: R = self.primary.get_subscription_receiver(topic_name, subscription_name, **kwargs)
+        else:
+            made = self.through_ledger(ledger, self.primary, topic_name, subscription_name, kwargs)
         return made
 
     def _broken_off(self, namespace: RemoteNamespace, reason: Exception) -> None:
