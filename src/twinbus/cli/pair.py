@@ -194,7 +194,9 @@ def _client_row(record: dict[str, Any]) -> list[str]:
     if isinstance(syphon, dict):
         pumped = f"moved {syphon.get('moved')}, dead {syphon.get('dead')}"
         if syphon.get("waits_for"):
-            pumped += f", waits for the {syphon['waits_for']}, next try in {syphon.get('next_try_in_s')} s"
+            pumped += f", waits for the {syphon['waits_for']}"
+        if syphon.get("next_try_in_s") is not None:
+            pumped += f", next try in {syphon['next_try_in_s']} s"
         if syphon.get("problem"):
             pumped += f": {syphon['problem']}"
     ill = state.get("ill")

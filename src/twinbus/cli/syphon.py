@@ -131,12 +131,25 @@ async def _start(run: StandaloneSyphon, output: Output) -> None:
         except PairingError as problem:
             if not _may_pass(problem):
                 raise PromptError(clean(str(problem))) from None
-            output.remark(f"{clean(str(problem))} Again in {pause_s:g} s.")
-            await asyncio.sleep(pause_s)
+            output.remark(f"{clean(str(problem))} Again in {pause_s:g} s, or when the primary answers.")
+            await _until_it_answers(run, pause_s)
             pause_s = min(pause_s * 2, RETRY_MAX_S)
     run.start()
     count = len(run.paired.queues)
     output.remark(f"The syphon watches {count} backlog queue{'' if count == 1 else 's'} of '{run.paired.primary}'.")
+
+
+async def _until_it_answers(run: StandaloneSyphon, most_s: float) -> None:
+    """What was diverted meanwhile does not wait for a pause to end."""
+    from twinbus.client.errors import ClientError
+
+    with suppress(TimeoutError):
+        async with asyncio.timeout(most_s):
+            while True:
+                await asyncio.sleep(LOOK_S)
+                with suppress(ClientError):
+                    await run.primary.ask_together()
+                    return
 
 
 def _may_pass(problem: PairingError) -> bool:

@@ -138,8 +138,15 @@ class Background:
         elif self._presence is not None:  # It was announced under the provisional name.
             self._presence.pair = primary
             self._presence.changed()
-        if self.syphon is not None and self._presence is not None:
-            self.syphon.on_change = self._presence.changed
+        if self.syphon is not None:
+            self.syphon.on_change = self._syphon_changed
+
+    def _syphon_changed(self) -> None:
+        """It may have found the primary again, which can then say who it is."""
+        if self._presence is not None:
+            self._presence.changed()
+        if not self.pairing.is_complete:
+            self._unsure.set()
 
     def look_up(self, path: str) -> None:
         """Find out in the background what kind of entity is sent to; may be called in any thread."""

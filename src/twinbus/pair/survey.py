@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,7 +17,9 @@ from twinbus.client import messages, upkeep
 from twinbus.client.atom import AtomError
 from twinbus.client.errors import ClientError
 from twinbus.pair import replaced
+from twinbus.pair.backlog import making
 from twinbus.pair.backlog import queues as backlog
+from twinbus.pair.backlog.signs import Signs
 from twinbus.pair.description import NamespaceDescription, PairDescription
 from twinbus.pair.namespace.own_client import OwnClientNamespace
 from twinbus.pair.namespace.port import RemoteNamespace
@@ -40,14 +42,15 @@ class NamespaceFound:
     name: str | None = None
     datacenter: str | None = None
     version: str | None = None
+    id: str | None = None
     problem: str | None = None
     clients: list[dict[str, Any]] | None = None  # None where the namespace does not say.
 
 
 @dataclass(slots=True)
 class QueueFound:
-    """One backlog queue; `state` is as documented, ordered, differing, missing, extra (beyond the clients' count), or
-    replaced: of a primary that was lost for good, with messages in it."""
+    """One backlog queue; `state` is as documented, ordered, differing, missing, extra (beyond the clients' count), or,
+    with messages in it, replaced (of a primary that was lost for good) or provisional (called after an address)."""
 
     name: str
     state: str
@@ -71,6 +74,8 @@ class PairFound:
     notes: list[str] = field(default_factory=list)  # What is as it should be, and worth knowing.
     # Names that the primary may have, if it could not be asked: those for which the secondary has queues or clients.
     candidates: list[str] = field(default_factory=list)
+    # Names that clients made of its address while nobody could say its own; those that may be anybody's, too.
+    provisional: list[str] = field(default_factory=list)
 
     @property
     def names(self) -> list[str]:
@@ -89,7 +94,7 @@ async def survey(description: PairDescription) -> PairFound:
         if second.reachable:
             try:
                 async with asyncio.timeout(LOOK_S):
-                    await _look_into_backlog(found, namespaces[1], description.options)
+                    await _look_into_backlog(found, *namespaces, description.options)
             except (ClientError, TimeoutError) as problem:
                 second.problem = second.problem or _words(problem)
         found.clients = _alive(found)
@@ -118,6 +123,7 @@ async def _look(namespace: RemoteNamespace, described: NamespaceDescription) -> 
                 found.name = found.name or str(status["namespace"])
                 found.datacenter = str(status.get("datacenter") or "") or found.datacenter
                 found.version = str(status.get("version") or "") or None
+                found.id = str(status.get("id") or "") or None
                 with suppress(AtomError):
                     found.clients = await upkeep.clients(administration)
     except (ClientError, TimeoutError) as problem:
@@ -125,22 +131,38 @@ async def _look(namespace: RemoteNamespace, described: NamespaceDescription) -> 
     return found
 
 
-async def _look_into_backlog(found: PairFound, secondary: OwnClientNamespace, options: SendAvailabilityOptions) -> None:
+async def _look_into_backlog(
+    found: PairFound, primary: RemoteNamespace, secondary: OwnClientNamespace, options: SendAvailabilityOptions
+) -> None:
     async with await secondary.administer() as administration:
         entries = [entry async for entry in administration.queues()]
+    known = making.provisional([entry.description for entry in entries])
     if found.primary.name is None:
         names = [entry.description.name for entry in entries]
-        found.candidates = candidates(names, found.secondary.clients or [])
+        found.candidates = candidates(names, found.secondary.clients or [], [*known, primary.provisional_name])
         if len(found.candidates) == 1:
             found.primary.name = found.candidates[0]
     found.queues = [queue for name in found.names for queue in _queues(entries, name, options)]
     found.queues += left_behind(entries, replaced.parse(options.replaces), found.names)
+    found.provisional = [primary.provisional_name, *of_primary_or_nobody(found, entries, known)]
+    found.queues += under_addresses(entries, found.provisional, found.names)
     held = [queue for queue in found.queues if queue.messages][:PEEKS_MAX]
     await asyncio.gather(*(_look_at_oldest(queue, secondary) for queue in held))
 
 
-def candidates(queues: Sequence[str], clients: Sequence[dict[str, Any]]) -> list[str]:
-    """The names of primaries that a secondary knows of: by the backlog queues in it, and by its clients."""
+def of_primary_or_nobody(found: PairFound, entries: Sequence[Any], known: Mapping[str, set[str]]) -> list[str]:
+    """Of the provisional names that are `known` those that are this primary's, and those whose nobody knows yet."""
+    first = {backlog.path(name, 0).lower() for name in found.names}
+    signed = [Signs.parse(each.description.user_metadata) for each in entries if each.description.name.lower() in first]
+    own = {found.primary.id, *(each for signs in signed for each in signs.ids)}
+    return [name for name, ids in known.items() if not ids or ids & own]
+
+
+def candidates(queues: Sequence[str], clients: Sequence[dict[str, Any]], provisional: Sequence[str] = ()) -> list[str]:
+    """The names of primaries that a secondary knows of: by the backlog queues in it, and by its clients.
+
+    Provisional ones only if there are no others.
+    """
     found = {}
     for queue in queues:
         primary, part, _ = queue.partition(f"/{backlog.TRANSFER}/")
@@ -148,7 +170,8 @@ def candidates(queues: Sequence[str], clients: Sequence[dict[str, Any]]) -> list
             found[primary.lower()] = primary
     for record in clients:
         found.setdefault(str(record["pair"]).lower(), str(record["pair"]))
-    return sorted(found.values())
+    others = {each.lower() for each in provisional}
+    return sorted(name for key, name in found.items() if key not in others) or sorted(found.values())
 
 
 async def _look_at_oldest(queue: QueueFound, secondary: OwnClientNamespace) -> None:
@@ -202,6 +225,17 @@ def left_behind(entries: Sequence[Any], lost: Sequence[Replaced], names: Sequenc
     ]
 
 
+def under_addresses(entries: Sequence[Any], provisional: Sequence[str], names: Sequence[str]) -> list[QueueFound]:
+    """The backlog queues of provisional names, as far as there is something in them."""
+    others = {name.lower() for name in provisional} - {name.lower() for name in names}
+    queues = [
+        _found(entry, "provisional", [])
+        for entry in entries
+        if (backlog.primary_of(entry.description.name) or "").lower() in others
+    ]
+    return [queue for queue in queues if queue.messages or queue.dead]
+
+
 def _found(entry: Any, state: str, differences: list[str]) -> QueueFound:
     counts = entry.counts
     held = counts.active + counts.deferred + counts.scheduled
@@ -216,7 +250,7 @@ def _alive(found: PairFound) -> list[dict[str, Any]] | None:
     lists = [namespace.clients for namespace in (found.primary, found.secondary) if namespace.clients is not None]
     if not lists:
         return None
-    names = {name.lower() for name in found.names}
+    names = {name.lower() for name in (*found.names, *found.provisional)}
     newest: dict[str, dict[str, Any]] = {}
     for record in sorted((record for records in lists for record in records), key=lambda record: record["seen_at"]):
         if str(record["pair"]).lower() in names:

@@ -118,7 +118,7 @@ async def _signed(primary: RemoteNamespace, secondary: RemoteNamespace, name: st
         async with await secondary.administer() as administration:
             async for found, signs in _signs(administration):
                 found_id = signs.id_at(primary.reached_at) if name in (None, found) else None
-                if found_id is not None:
+                if found_id is not None and not signs.is_provisional:
                     return Identity(found, found_id)
     except ClientError:
         pass
@@ -144,7 +144,7 @@ async def have(
             for index in range(count):
                 if backlog.path(identity.name, index) not in paired.queues:
                     await _create(administration, paired, index)
-            await _sign(administration, paired, primary.reached_at)
+            await _sign(administration, paired, primary)
     except ClientError as problem:
         if must_make or kind_of(problem) is not Failure.UNAUTHORIZED:
             raise
@@ -171,21 +171,40 @@ async def exists(secondary: RemoteNamespace, path: str) -> bool:
     return True
 
 
-async def found(secondary: RemoteNamespace, names: Sequence[str], transfer: str = backlog.TRANSFER) -> list[str]:
-    """Every backlog queue of a primary, whatever count its clients were given; without the Manage right, by trying."""
+async def found(
+    secondary: RemoteNamespace, names: Sequence[str], transfer: str = backlog.TRANSFER, namespace_id: str = ""
+) -> list[str]:
+    """Every backlog queue of a primary, whatever count its clients were given; without the Manage right, by trying.
+
+    With the primary's id also those of provisional names that clients have found out to be its own.
+    """
     try:
         async with await secondary.administer() as administration:
+            descriptions = [entry.description async for entry in administration.queues()]
+            names = [*names, *(name for name, ids in provisional(descriptions).items() if namespace_id in ids)]
             there = {
-                (name, index): entry.description.name
-                async for entry in administration.queues()
+                (name, index): description.name
+                for description in descriptions
                 for name in names
-                if (index := backlog.index_of(name, entry.description.name, transfer)) is not None
+                if (index := backlog.index_of(name, description.name, transfer)) is not None
             }
             return [there[each] for each in sorted(there)]
     except ClientError as error:
         if kind_of(error) is not Failure.UNAUTHORIZED:
             raise
     return [queue for name in names for queue in await _tried(secondary, name, transfer)]
+
+
+def provisional(descriptions: Sequence[Description]) -> dict[str, set[str]]:
+    """The provisional names that a secondary has queues of, and the ids of the primaries that they were found to be."""
+    found = {}
+    for description in descriptions:
+        primary = backlog.primary_of(description.name)
+        if primary is not None and backlog.index_of(primary, description.name) == 0:
+            signs = Signs.parse(getattr(description, "user_metadata", None))
+            if signs.is_provisional:
+                found[primary] = signs.ids
+    return found
 
 
 async def _tried(secondary: RemoteNamespace, name: str, transfer: str) -> list[str]:
@@ -227,16 +246,19 @@ async def _survey(administration: Administration, paired: Paired, count: int, pr
             paired.differing[path] = found
 
 
-async def _sign(administration: Administration, paired: Paired, reached_at: str) -> None:
-    """Have the first queue say whose it is, for clients that start while the primary cannot be asked."""
-    first = backlog.path(paired.primary, 0)
-    if not paired.id or first not in paired.queues:
-        return
-    with suppress(ClientError):  # It is a help, and nothing that a pair needs.
-        description = (await administration.entity(first)).description
-        signs = Signs.parse(description.user_metadata)
-        if may_be_written(description.user_metadata) and signs.add(paired.id, reached_at):
-            await administration.update(replace(description, user_metadata=signs.to_text()))
+async def _sign(administration: Administration, paired: Paired, primary: RemoteNamespace) -> None:
+    """Have the first queue say whose it is, for clients that start while the primary cannot be asked.
+
+    So does that of the primary's provisional name, for syphons that reach it at another address.
+    """
+    first, provisional = (backlog.path(name, 0) for name in (paired.primary, primary.provisional_name))
+    for queue in dict.fromkeys((first, provisional)):
+        if queue in paired.drained and (paired.id or queue == provisional):
+            with suppress(ClientError):  # It is a help, and nothing that a pair needs.
+                description = (await administration.entity(queue)).description
+                signs = Signs.parse(description.user_metadata)
+                if may_be_written(description.user_metadata) and signs.add(paired.id, primary.reached_at):
+                    await administration.update(replace(description, user_metadata=signs.to_text()))
 
 
 async def _create(administration: Administration, paired: Paired, index: int) -> None:

@@ -1,7 +1,8 @@
 """What the backlog queues say of the primary that they belong to, in the user metadata of the first of them. Pure.
 
 Several primaries may have one name, and a client may start while its own cannot be asked: then this is where it finds
-the primary's name and id, by the address that it has.
+the primary's name and id, by the address that it has. Queues of a provisional name say the address alone, until a
+client that uses it has learnt whose it is: so a syphon that reaches that primary elsewhere finds them.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import dataclass, field
 KEY = "twinbus-primaries"
 TEXT_MAX = 1024
 ADDRESSES_MAX = 8
+NOT_KNOWN = ""  # In the place of an id.
 
 
 @dataclass(slots=True)
@@ -37,12 +39,22 @@ class Signs:
 
     def id_at(self, address: str) -> str | None:
         """The primary that is reached there; the one that was seen there last, if there were several."""
-        return next((each for each in reversed(self.primaries) if address in self.primaries[each]), None)
+        return next((each for each in reversed(self.primaries) if each and address in self.primaries[each]), None)
+
+    @property
+    def is_provisional(self) -> bool:
+        """Whether the queue is called after an address, because nobody could say who is reached there."""
+        return NOT_KNOWN in self.primaries
+
+    @property
+    def ids(self) -> set[str]:
+        """The ids of the primaries that use it, as far as they are known."""
+        return {each for each in self.primaries if each}
 
     def add(self, namespace_id: str, address: str) -> bool:
         """A primary was reached at an address; whether that is news."""
         addresses = self.primaries.get(namespace_id, [])
-        if address in addresses and self.id_at(address) == namespace_id:
+        if address in addresses and self.id_at(address) == (namespace_id or None):
             return False
         self.primaries.pop(namespace_id, None)
         self.primaries[namespace_id] = [*(each for each in addresses if each != address), address][-ADDRESSES_MAX:]

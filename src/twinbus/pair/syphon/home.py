@@ -164,6 +164,11 @@ class Home:
         return ClientError(error.condition, text, transient=False, definite=error.definite)
 
     @property
+    def id(self) -> str:
+        """The primary's own; empty while it is not known."""
+        return self._id or ""
+
+    @property
     def missing(self) -> missing.Seen:
         """The entities that are waited for."""
         return self._missing.seen

@@ -19,7 +19,7 @@ from twinbus.pair.namespace.port import Identity
 from twinbus.pair.order.table import TRANSFER_ORDERED
 from twinbus.pair.presence import Presence
 from twinbus.pair.syphon.home import Progress
-from twinbus.pair.syphon.syphon import Syphon
+from twinbus.pair.syphon.syphon import RECORD_TEXT_MAX, Syphon
 
 COUNT_S = 10.0
 
@@ -33,6 +33,7 @@ class StandaloneSyphon:
         self.primary, self.secondary = description.namespaces()
         self.paired: Paired | None = None
         self._syphon: Syphon | None = None
+        self._problem = ""  # Why it is not known whose queues to drain.
         self._presence: Presence | None = None
         self._announcing: asyncio.Task[None] | None = None
 
@@ -45,7 +46,12 @@ class StandaloneSyphon:
         memory = Memory(options.state_directory, self.primary.reached_at, self.secondary.reached_at)
         remembered = memory.load()
         known = Identity(remembered.name, remembered.id)
-        identity = await making.named(self.primary, self.secondary, described.name, known)
+        try:
+            identity = await making.named(self.primary, self.secondary, described.name, known)
+        except PairingError as problem:
+            self._problem = str(problem)
+            self._announce(self.primary.provisional_name)  # It is there, and waits.
+            raise
         try:
             self.paired = await making.have(self.secondary, identity, self.primary, options.backlog_queue_count)
         except ClientError as problem:
@@ -56,9 +62,17 @@ class StandaloneSyphon:
             remembered.name, remembered.id = identity
             memory.save(remembered)
         self._syphon = Syphon(self.primary, self.secondary, identity.name, self.paired.drained, options)
-        if options.announce:
-            self._presence = Presence("syphon", identity.name, (self.primary, self.secondary), self._record)
+        self._announce(identity.name)
+        if self._presence is not None:
             self._syphon.on_change = self._presence.changed
+
+    def _announce(self, name: str) -> None:
+        """Say that it is there, for the primary of that name."""
+        if self._presence is not None:
+            self._presence.pair = name
+            self._presence.changed()
+        elif self._options.announce:
+            self._presence = Presence("syphon", name, (self.primary, self.secondary), self._record)
             self._announcing = asyncio.create_task(self._presence.run())
 
     async def __aexit__(self, *args: object) -> None:
@@ -105,8 +119,12 @@ class StandaloneSyphon:
         """What has been moved so far."""
         return Progress() if self._syphon is None else self._syphon.progress
 
+    def _waiting(self) -> dict[str, Any]:
+        """As a syphon says it that knows its primary."""
+        return {"moved": 0, "dead": 0, "problem": self._problem[:RECORD_TEXT_MAX], "waits_for": self.primary.role}
+
     def _record(self) -> dict[str, Any]:
         return {
             "namespaces": {namespace.role: namespace.state.value for namespace in (self.primary, self.secondary)},
-            "syphon": None if self._syphon is None else self._syphon.record(),
+            "syphon": self._waiting() if self._syphon is None else self._syphon.record(),
         }

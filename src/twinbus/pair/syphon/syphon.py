@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
+from twinbus.client.errors import ClientError
 from twinbus.pair import replaced
 from twinbus.pair.backlog import making
+from twinbus.pair.backlog import queues as backlog
 from twinbus.pair.backlog.queues import spans
 from twinbus.pair.namespace.port import RemoteNamespace
 from twinbus.pair.options import SendAvailabilityOptions
@@ -36,6 +39,7 @@ class Syphon:
     ) -> None:
         self.on_change: Callable[[], None] | None = None
         self.progress = Progress()
+        self._name = primary_name
         lost = replaced.parse(options.replaces)
         self._home = Home(primary, options.seconds("missing_entity_wait"), self._changed, replaced=lost)
         poll_s, pause_s = options.seconds("poll"), options.seconds("syphon_pause")
@@ -45,7 +49,9 @@ class Syphon:
         plain = list(dict.fromkeys((primary_name, primary.provisional_name, *self._replaces)))
 
         async def find_plain() -> list[str]:
-            return await making.found(secondary, plain)
+            with suppress(ClientError):
+                await self._home.identify()
+            return await making.found(secondary, plain, namespace_id=self._home.id)
 
         async def find_ordered() -> list[str]:
             return [queue for name in ordered for queue in await ordered_queues.found(secondary, name)]
@@ -96,11 +102,16 @@ class Syphon:
             "problem": (why or found.problem or "")[:RECORD_TEXT_MAX] or None,
             "queues": spans(self._pump.queues),
             "ordered_queues": spans(self._ordered.queues),
-            **({"replaces": self._replaces} if self._replaces else {}),
+            **({"replaces": others} if (others := self._other_names()) else {}),
             "waits_for": waits_for,
             "next_try_in_s": None if next_try_s is None else round(next_try_s, 1),
             "blocked": {path: text[:RECORD_TEXT_MAX] for path, text in blocked[:RECORD_ENTITIES_MAX]},
         }
+
+    def _other_names(self) -> list[str]:
+        """Names besides the primary's own that there are queues of: those it replaces, and provisional ones."""
+        found = {backlog.primary_of(queue) or self._name for queue in self._pump.queues}
+        return [*self._replaces, *sorted(found - {self._name, *self._replaces})]
 
     def _is_own(self, place: str) -> bool:
         """Whether a problem is one of the backlog, and not of a destination."""
