@@ -82,7 +82,7 @@ def numbers(core: PairCore, ledger: LedgerCore | None, pair: str) -> Numbers:
 def _plain(core: PairCore, ledger: LedgerCore | None) -> dict[str, Value]:
     background, status = core.background, core.status()
     told: dict[str, Value] = {
-        "pair_failovers_total": core.health_board.failovers,
+        "pair_failovers_total": core.health_board.failovers.total(),
         "pair_diverted_messages_total": status.diverted,
         "pair_pings_total": background.pings,
         "pair_pings_failed_total": background.pings_failed,

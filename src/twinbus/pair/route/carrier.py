@@ -159,7 +159,7 @@ class Carrier:
 
     def failovers_of(self, path: str) -> int:
         """How often an entity, or a part of it, has failed over."""
-        return self._health_board.failovers_by_path[path.lower()]
+        return self._health_board.failovers.get(path.lower(), 0)
 
     def is_partitioned(self, path: str) -> bool:
         """Whether sends with a key have a health of their own."""

@@ -59,8 +59,7 @@ class HealthBoard:
         self._clock = clock
         self._lock = threading.Lock()
         self._ill: dict[Scope, Health] = {}
-        self.failovers = 0  # That took effect, ever.
-        self.failovers_by_path: Counter[str] = Counter()
+        self.failovers: Counter[str] = Counter()  # That took effect, ever, by path.
         self.is_clear = True  # Nothing is ill: what most sends ask, and all that they need to know.
         self._keys: dict[Scope, str] = {}  # A key that leads to the fragment, for its pings.
         self._listeners: list[Listener] = []
@@ -96,8 +95,7 @@ class HealthBoard:
             self.is_clear = not self._ill
         if after.state is not before.state:
             if after.state is State.FAILED_OVER and before.state is not State.REFUSED:
-                self.failovers += 1
-                self.failovers_by_path[scope.path] += 1
+                self.failovers[scope.path] += 1
             self._announce(Change(scope, before.state, after.state, after.reason or reason, now))
         return after
 
