@@ -76,6 +76,20 @@ async def test_what_a_send_raises_at_the_end_of_its_time_is_raised() -> None:
         await Ends().ended(fails(), 0.01)
 
 
+async def test_one_that_has_no_time_and_fails_at_once_cancels_nothing_afterwards() -> None:
+    async def fails() -> None:
+        raise ValueError("its own")
+
+    async def application() -> str:
+        with pytest.raises(ValueError, match="its own"):
+            await Ends().ended(fails(), -1)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        return "went on"
+
+    assert await asyncio.create_task(application()) == "went on"
+
+
 async def test_one_timer_looks_after_all_sends() -> None:
     ends = Ends()
     sends = [asyncio.create_task(ends.ended(asyncio.sleep(60), 0.01 * number)) for number in (3, 1, 2)]

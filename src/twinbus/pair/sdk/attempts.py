@@ -108,7 +108,7 @@ class Ends:
         cancelled_before = task.cancelling()
         due = self._due[task] = loop.time() + timeout_s
         if self._timer is None or due < self._timer.when():
-            self._look(loop)
+            self._look_at(due, loop)
         try:
             await work
         except TimeoutError as error:
@@ -125,17 +125,22 @@ class Ends:
                 self._over.discard(task)
                 task.uncancel()
 
-    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Cancel those whose time is over, and look again when the next one's is."""
+    def _look_at(self, due: float, loop: asyncio.AbstractEventLoop) -> None:
+        """Never at once: a task that is running would be cancelled at its next wait, after the send."""
         if self._timer is not None:
             self._timer.cancel()
-        now = loop.time()
+        self._timer = loop.call_at(due, self._look, loop)
+
+    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Cancel those whose time is over, and look again when the next one's is."""
+        self._timer, now = None, loop.time()
         for task, due in self._due.items():
             if due <= now and task not in self._over:
                 self._over.add(task)
                 task.cancel()
-        next_due = min((due for task, due in self._due.items() if task not in self._over), default=None)
-        self._timer = None if next_due is None else loop.call_at(next_due, self._look, loop)
+        left = [due for task, due in self._due.items() if task not in self._over]
+        if left:
+            self._look_at(min(left), loop)
 
 
 def _least(first: float | None, second: float | None) -> float | None:
