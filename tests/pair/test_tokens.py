@@ -84,12 +84,12 @@ async def test_a_tokens_renewal_comes_early(scene: Scene) -> None:
             return time.time_ns() // 1_000_000 + self.offset_ms
 
     clock = Clock()
-    async with connect(scene.primary.connection_string(), clock=clock, token_lifetime_ms=60_000) as connection:
+    async with connect(scene.primary.connection_string(), clock=clock, token_lifetime_ms=30_000) as connection:
         sender = await connection.sender(queue)
         authorisation = connection._authorisation
         assert authorisation is not None
         first = authorisation._tokens[queue].renew_at_ms
-        clock.offset_ms = 55_000
+        clock.offset_ms = 28_000  # Less than the silence after which a peer counts as gone.
         await until(lambda: authorisation._tokens[queue].renew_at_ms > first, "the renewal")
         await sender.send([messages.build(b"x")])
 
