@@ -219,6 +219,11 @@ class Connection:
         await endpoint.ready(self._stream.timeout_s + extra_s)
         return endpoint
 
+    @property
+    def silent_s(self) -> float:
+        """For how long the peer has said nothing."""
+        return self._loop.time() - self._stream.heard_at
+
     async def check(self, timeout_s: float) -> None:
         """Tells a connection that is dead from a peer that is slow: one that is silent for so long is lost.
 

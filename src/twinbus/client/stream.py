@@ -42,6 +42,7 @@ class Stream(asyncio.Protocol):
         self._flush_scheduled = False
         self._listener = listener
         self._sign_of_life: asyncio.Event | None = None
+        self.heard_at = self._loop.time()  # When the peer last said something.
 
     # The transport
 
@@ -53,6 +54,7 @@ class Stream(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Bytes came: handle everything in them, then write once."""
+        self.heard_at = self._loop.time()
         if self._sign_of_life is not None:
             self._sign_of_life.set()
         self._handle(self.core.receive(data, self.clock.now_ms()))

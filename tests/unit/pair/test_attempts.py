@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
+from azure.servicebus import ServiceBusClient, TransportType
 from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusConnectionError
 
+from twinbus.pair import PairedServiceBusClient, SendAvailabilityOptions
 from twinbus.pair.sdk.attempts import Ends
 
 
@@ -100,3 +103,23 @@ async def test_one_timer_looks_after_all_sends() -> None:
     first = ends._timer
     await ends.ended(asyncio.sleep(0), 60)
     assert ends._timer is first is not None
+
+
+@pytest.mark.parametrize(
+    ("transport", "told_s"),
+    [(TransportType.Amqp, 3.5), (TransportType.AmqpOverWebsocket, 2.0)],
+    ids=["TCP", "WebSocket"],
+)
+def test_a_blocking_send_is_told_less_where_it_ends_late(transport: TransportType, told_s: float) -> None:
+    """So that what is left of the five seconds is enough for the backlog."""
+
+    def sdk(host: str) -> ServiceBusClient:
+        string = f"Endpoint=sb://{host};SharedAccessKeyName=k;SharedAccessKey=v"
+        return ServiceBusClient.from_connection_string(string, transport_type=transport)
+
+    with sdk("contoso.example") as primary, sdk("fabrikam.example") as secondary:
+        client = PairedServiceBusClient(primary, secondary, SendAvailabilityOptions(state_directory=""))
+        sender: Any = client.get_queue_sender("orders")
+        sender._own._running = True
+        assert sender._opened(3.5) == pytest.approx(told_s, abs=0.1)
+        sender._own._running = False

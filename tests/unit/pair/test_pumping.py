@@ -64,6 +64,9 @@ class Primary:
         self.looks = 0
         self.sent: list[bytes] = []
 
+    async def be_there(self) -> None:
+        pass
+
     async def send(self, path: str, payloads: list[bytes], *, timeout_s: float) -> None:
         if self.left:
             raise GONE

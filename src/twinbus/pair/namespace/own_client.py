@@ -22,6 +22,7 @@ from twinbus.pair.namespace.port import Receiver as AnyReceiver
 from twinbus.pair.namespace.soundness import Sign
 
 WINDOW = 500
+SURE_S = 1.0  # Who said something so lately is there.
 SLOW_S = 30.0  # How long an answer is waited for that is only slow.
 # So much of an attempt's time passes without an answer before it is asked whether anybody is there; the rest is for
 # that. Who is not there is noticed with the attempt's end.
@@ -102,6 +103,15 @@ class OwnClientNamespace(RemoteNamespace):
     def slow_s(self) -> float:
         """A connection that is dead is noticed much sooner."""
         return max(self.timeout_s, SLOW_S)
+
+    async def be_there(self) -> None:
+        """One that was silent for a while is asked, over the connection that there is."""
+        connection = self._connection
+        if connection is None or connection.error is not None or connection.silent_s < SURE_S:
+            return
+        await connection.check(self.timeout_s * (1 - WAITED))
+        if connection.error is not None:
+            raise connection.error.but(definite=True)
 
     def _doubt(self) -> None:
         """An answer is late: is it slow, or is nobody there? Then the connection is not used again."""

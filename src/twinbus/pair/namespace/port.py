@@ -133,6 +133,10 @@ class RemoteNamespace(ABC):
     ) -> None:
         """Have an entity take encoded messages, each by itself or all `together` in one transfer, within the time."""
 
+    @abstractmethod
+    async def be_there(self) -> None:
+        """A ClientError if it is certain that nobody is: what would be sent now might arrive when it is sent again."""
+
     @property
     def slow_s(self) -> float:
         """How long a send waits for an answer that is only slow, where nothing else can be done with its messages."""

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import azure.servicebus
 import azure.servicebus.aio
+from azure.servicebus import TransportType
 from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusConnectionError
 
 T = TypeVar("T")
@@ -25,6 +26,7 @@ HAS_TRY_TIMEOUT = "timeout" in inspect.signature(azure.servicebus.ServiceBusSend
 NOT_OPEN = "The link was not open in time."
 NO_ANSWER = "No answer came in time."
 CLOSE_S = 0.5
+WEBSOCKET_LATE_S = 1.5
 # What a sender has of an open link.
 _OPENED = ("_handler", "_max_message_size_on_link", "_max_batch_size_on_link", "_running")
 CLOSED_BY_ANOTHER = "The link was closed while another send waited for it."
@@ -145,6 +147,12 @@ class Ends:
 
 def _least(first: float | None, second: float | None) -> float | None:
     return min((each for each in (first, second) if each is not None), default=None)
+
+
+def late_s(sender: Any) -> float:
+    """By how much a blocking send ends late: it looks at the time between reads, which last a second in a WebSocket."""
+    is_websocket = sender._config.transport_type.value == TransportType.AmqpOverWebsocket.value
+    return WEBSOCKET_LATE_S if is_websocket else 0.0
 
 
 class _Opening:

@@ -141,6 +141,9 @@ class SdkNamespace(RemoteNamespace):
                 self._leave(path, used[0])
             raise
 
+    async def be_there(self) -> None:
+        """Its links cannot ask; a send finds it out."""
+
     def _leave(self, path: str, link: SendLink) -> None:
         """Have the next one open another link; who still waits for an answer over this one gets what comes."""
         self._senders.forget(path, link)

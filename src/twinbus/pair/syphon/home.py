@@ -137,6 +137,7 @@ class Home:
         with tracing.span("send", path, kind="CLIENT", at=at, count=count, payloads=payloads) as span:
             span.say(syphon=True)
             try:
+                await self._primary.be_there()
                 # Who does not wait for a slow answer sends again, and makes copies without end.
                 await self._primary.send(path, payloads, timeout_s=self._primary.slow_s)
             except ClientError as error:

@@ -19,7 +19,7 @@ from twinbus.pair.core import PairStatus
 from twinbus.pair.loop_thread import LoopThread
 from twinbus.pair.outbox.rows import Queued
 from twinbus.pair.sdk import messages as sdk
-from twinbus.pair.sdk.attempts import BoundedSender
+from twinbus.pair.sdk.attempts import BoundedSender, late_s
 from twinbus.pair.sdk.clients.paired import PairedClient
 from twinbus.pair.sdk.clients.replicated_sync import ReplicatedReceiver, through_ledger
 from twinbus.pair.sdk.clients.sending import LEAST_S, PairedSending, left
@@ -75,19 +75,17 @@ class PairedSender(BoundedSender):
         return sending.outcome(client._loop_thread.run(sending.carry(message, timeout, failed)))
 
     def _opened(self, timeout: float) -> float:
-        """Have the link open; what is left of the time.
+        """Have the link open; what the SDK may take of the time that is left.
 
         The SDK would open it by itself, and take longer where it needs to know a limit, for a list.
         """
-        own = self._own
+        own, began = self._own, time.monotonic()
         if self._sending.must_reopen():
             own.drop_link()
-        if own._running:
-            return timeout
-        self._sending.check(timeout)
-        began = time.monotonic()
-        own.open_link(timeout)
-        return max(timeout - (time.monotonic() - began), LEAST_S)
+        if not own._running:
+            self._sending.check(timeout)
+            own.open_link(timeout)
+        return max(timeout - (time.monotonic() - began) - late_s(own), LEAST_S)
 
     def create_message_batch(self, max_size_in_bytes: int | None = None) -> ServiceBusMessageBatch:
         """A batch; while the primary cannot be asked, of the size that it last said."""
