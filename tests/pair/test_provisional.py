@@ -12,11 +12,15 @@ import pytest
 
 from support.pair_scene import QUICK, Scene, until
 from support.ports import free_ports
+from twinbus.client.diverting import MeantFor, divert
+from twinbus.client.messages import build
 from twinbus.faults.proxy import Mode
 from twinbus.pair import SendAvailabilityOptions
 from twinbus.pair.aio import PairedServiceBusClient
+from twinbus.pair.backlog import making
 from twinbus.pair.description import NamespaceDescription, PairDescription
 from twinbus.pair.errors import PairingError
+from twinbus.pair.namespace.port import Identity
 from twinbus.pair.survey import survey, syphons
 from twinbus.pair.syphon.standalone import StandaloneSyphon
 
@@ -66,3 +70,24 @@ async def test_a_syphon_that_waits_for_the_primary_is_shown(scene: Scene) -> Non
             while not (shown := syphons((await survey(description)).clients or [])):
                 await asyncio.sleep(0.02)
     assert shown[0]["state"]["syphon"]["waits_for"] == "primary"
+
+
+async def test_what_waits_for_one_of_another_name_in_the_same_place_comes_home(scene: Scene) -> None:
+    """The primary was made anew, and its address is what its senders know."""
+    queue, former = scene.queue(), f"former-{scene.name}"
+    strings = scene.primary.connection_string(), scene.secondary.connection_string()
+    elsewhere = PairDescription(*map(NamespaceDescription, strings), OPTIONS)
+    primary, secondary = elsewhere.namespaces()
+    try:
+        (backlog,) = (await making.have(secondary, Identity(former, "its-id"), primary, 1)).queues
+        meant_for = MeantFor("its-id", primary.reached_at)
+        await secondary.send(backlog, [divert(build(b"x", message_id="diverted"), queue, meant_for=meant_for)])
+    finally:
+        await primary.close()
+        await secondary.close()
+    found = await survey(elsewhere)
+    assert [(each.name, each.state) for each in found.queues or [] if each.messages] == [(backlog, "former")]
+    async with StandaloneSyphon(elsewhere) as syphon:
+        await syphon.pair()
+        progress = await syphon.drain()
+    assert progress.moved == {queue: 1}

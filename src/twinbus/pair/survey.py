@@ -50,7 +50,8 @@ class NamespaceFound:
 @dataclass(slots=True)
 class QueueFound:
     """One backlog queue; `state` is as documented, ordered, differing, missing, extra (beyond the clients' count), or,
-    with messages in it, replaced (of a primary that was lost for good) or provisional (called after an address)."""
+    with messages in it, replaced (of a primary that was lost for good), former (of the name that it had before), or
+    provisional (called after an address)."""
 
     name: str
     state: str
@@ -74,8 +75,8 @@ class PairFound:
     notes: list[str] = field(default_factory=list)  # What is as it should be, and worth knowing.
     # Names that the primary may have, if it could not be asked: those for which the secondary has queues or clients.
     candidates: list[str] = field(default_factory=list)
-    # Names that clients made of its address while nobody could say its own; those that may be anybody's, too.
-    provisional: list[str] = field(default_factory=list)
+    # Those that clients made of its address while nobody could say its own, and those of one that had its place.
+    other_names: list[str] = field(default_factory=list)
 
     @property
     def names(self) -> list[str]:
@@ -136,26 +137,31 @@ async def _look_into_backlog(
 ) -> None:
     async with await secondary.administer() as administration:
         entries = [entry async for entry in administration.queues()]
-    known = making.provisional([entry.description for entry in entries])
+    known = making.signed([entry.description for entry in entries])
+    provisional = [name for name, signs in known.items() if signs.is_provisional]
     if found.primary.name is None:
         names = [entry.description.name for entry in entries]
-        found.candidates = candidates(names, found.secondary.clients or [], [*known, primary.provisional_name])
+        found.candidates = candidates(names, found.secondary.clients or [], [*provisional, primary.provisional_name])
         if len(found.candidates) == 1:
             found.primary.name = found.candidates[0]
     found.queues = [queue for name in found.names for queue in _queues(entries, name, options)]
     found.queues += left_behind(entries, replaced.parse(options.replaces), found.names)
-    found.provisional = [primary.provisional_name, *of_primary_or_nobody(found, entries, known)]
-    found.queues += under_addresses(entries, found.provisional, found.names)
+    found.other_names = [primary.provisional_name, *other_names(known, found, primary.reached_at)]
+    found.queues += under_other_names(entries, found, [*provisional, primary.provisional_name])
     held = [queue for queue in found.queues if queue.messages][:PEEKS_MAX]
     await asyncio.gather(*(_look_at_oldest(queue, secondary) for queue in held))
 
 
-def of_primary_or_nobody(found: PairFound, entries: Sequence[Any], known: Mapping[str, set[str]]) -> list[str]:
-    """Of the provisional names that are `known` those that are this primary's, and those whose nobody knows yet."""
-    first = {backlog.path(name, 0).lower() for name in found.names}
-    signed = [Signs.parse(each.description.user_metadata) for each in entries if each.description.name.lower() in first]
-    own = {found.primary.id, *(each for signs in signed for each in signs.ids)}
-    return [name for name, ids in known.items() if not ids or ids & own]
+def other_names(known: Mapping[str, Signs], found: PairFound, reached_at: str) -> list[str]:
+    """Of the names that a secondary has queues of those that are this primary's, too, and those of nobody yet."""
+    own = {name.lower() for name in found.names}
+    ids = {found.primary.id or ""}.union(*(signs.ids for name, signs in known.items() if name.lower() in own))
+    return [
+        name
+        for name, signs in known.items()
+        if name.lower() not in own
+        and ((signs.is_provisional and not signs.ids) or any(signs.belongs(each, reached_at) for each in sorted(ids)))
+    ]
 
 
 def candidates(queues: Sequence[str], clients: Sequence[dict[str, Any]], provisional: Sequence[str] = ()) -> list[str]:
@@ -225,13 +231,15 @@ def left_behind(entries: Sequence[Any], lost: Sequence[Replaced], names: Sequenc
     ]
 
 
-def under_addresses(entries: Sequence[Any], provisional: Sequence[str], names: Sequence[str]) -> list[QueueFound]:
-    """The backlog queues of provisional names, as far as there is something in them."""
-    others = {name.lower() for name in provisional} - {name.lower() for name in names}
+def under_other_names(entries: Sequence[Any], found: PairFound, provisional: Sequence[str]) -> list[QueueFound]:
+    """The backlog queues of its other names, as far as there is something in them."""
+    others = {name.lower() for name in found.other_names} - {name.lower() for name in found.names}
+    after_address = {name.lower() for name in provisional}
+    named = [(entry, (backlog.primary_of(entry.description.name) or "").lower()) for entry in entries]
     queues = [
-        _found(entry, "provisional", [])
-        for entry in entries
-        if (backlog.primary_of(entry.description.name) or "").lower() in others
+        _found(entry, "provisional" if name in after_address else "former", [])
+        for entry, name in named
+        if name in others
     ]
     return [queue for queue in queues if queue.messages or queue.dead]
 
@@ -250,7 +258,7 @@ def _alive(found: PairFound) -> list[dict[str, Any]] | None:
     lists = [namespace.clients for namespace in (found.primary, found.secondary) if namespace.clients is not None]
     if not lists:
         return None
-    names = {name.lower() for name in (*found.names, *found.provisional)}
+    names = {name.lower() for name in (*found.names, *found.other_names)}
     newest: dict[str, dict[str, Any]] = {}
     for record in sorted((record for records in lists for record in records), key=lambda record: record["seen_at"]):
         if str(record["pair"]).lower() in names:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from twinbus.pair.backlog.making import provisional
+from twinbus.pair.backlog.making import signed
 from twinbus.pair.backlog.signs import NOT_KNOWN, Signs
 
 
@@ -18,18 +18,24 @@ def test_an_address_without_an_id_is_a_provisional_name_until_it_is_found_out() 
     assert (signs.id_at("here:1"), signs.ids, signs.is_provisional) == ("the id", {"the id"}, True)
 
 
-def test_provisional_names_are_told_from_the_primaries_own() -> None:
-    def queue(name: str, *ids: str) -> Any:
+def test_whose_a_name_is_is_said_by_its_first_queue() -> None:
+    def queue(name: str, *signed_by: tuple[str, str]) -> Any:
         signs = Signs()
-        for each in ids:
-            signs.add(each, "here:1")
+        for each, address in signed_by:
+            signs.add(each, address)
         return SimpleNamespace(name=name, user_metadata=signs.to_text())
 
-    queues = [
-        queue("contoso/x-servicebus-transfer/0", "a"),
-        queue("here-1/x-servicebus-transfer/0", NOT_KNOWN, "a"),
-        queue("there-2/x-servicebus-transfer/0", NOT_KNOWN),
-        queue("there-2/x-servicebus-transfer/1", NOT_KNOWN),
-        queue("orders"),
-    ]
-    assert provisional(queues) == {"here-1": {"a"}, "there-2": set()}
+    known = signed(
+        [
+            queue("contoso/x-servicebus-transfer/0", ("a", "here:1")),
+            queue("here-1/x-servicebus-transfer/0", (NOT_KNOWN, "here:1"), ("a", "here:1")),
+            queue("there-2/x-servicebus-transfer/0", (NOT_KNOWN, "there:2")),
+            queue("there-2/x-servicebus-transfer/1", (NOT_KNOWN, "there:2")),
+            queue("moved/x-servicebus-transfer/0", ("c", "here:1"), ("c", "there:2")),
+            queue("orders"),
+        ]
+    )
+    assert {name for name, signs in known.items() if signs.is_provisional} == {"here-1", "there-2"}
+    assert {name for name, signs in known.items() if signs.belongs("a", "elsewhere:3")} == {"contoso", "here-1"}
+    # Another one in the same place; but who has moved since took its messages along.
+    assert {name for name, signs in known.items() if signs.belongs("b", "here:1")} == {"contoso", "here-1"}

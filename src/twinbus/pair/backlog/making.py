@@ -7,7 +7,7 @@ is in `queues`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
@@ -172,38 +172,40 @@ async def exists(secondary: RemoteNamespace, path: str) -> bool:
 
 
 async def found(
-    secondary: RemoteNamespace, names: Sequence[str], transfer: str = backlog.TRANSFER, namespace_id: str = ""
+    secondary: RemoteNamespace,
+    names: Sequence[str],
+    transfer: str = backlog.TRANSFER,
+    belongs: Callable[[Signs], bool] | None = None,
 ) -> list[str]:
     """Every backlog queue of a primary, whatever count its clients were given; without the Manage right, by trying.
 
-    With the primary's id also those of provisional names that clients have found out to be its own.
+    Also those of other names whose signs say that they belong to it.
     """
     try:
         async with await secondary.administer() as administration:
             descriptions = [entry.description async for entry in administration.queues()]
-            names = [*names, *(name for name, ids in provisional(descriptions).items() if namespace_id in ids)]
+            if belongs is not None:
+                names = [*names, *(name for name, signs in signed(descriptions).items() if belongs(signs))]
             there = {
                 (name, index): description.name
                 for description in descriptions
                 for name in names
                 if (index := backlog.index_of(name, description.name, transfer)) is not None
             }
-            return [there[each] for each in sorted(there)]
+            return list(dict.fromkeys(there[each] for each in sorted(there)))
     except ClientError as error:
         if kind_of(error) is not Failure.UNAUTHORIZED:
             raise
     return [queue for name in names for queue in await _tried(secondary, name, transfer)]
 
 
-def provisional(descriptions: Sequence[Description]) -> dict[str, set[str]]:
-    """The provisional names that a secondary has queues of, and the ids of the primaries that they were found to be."""
+def signed(descriptions: Sequence[Description]) -> dict[str, Signs]:
+    """The names that a secondary has backlog queues of, and what the first of each says."""
     found = {}
     for description in descriptions:
         primary = backlog.primary_of(description.name)
         if primary is not None and backlog.index_of(primary, description.name) == 0:
-            signs = Signs.parse(getattr(description, "user_metadata", None))
-            if signs.is_provisional:
-                found[primary] = signs.ids
+            found[primary] = Signs.parse(getattr(description, "user_metadata", None))
     return found
 
 

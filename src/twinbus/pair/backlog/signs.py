@@ -51,6 +51,12 @@ class Signs:
         """The ids of the primaries that use it, as far as they are known."""
         return {each for each in self.primaries if each}
 
+    def belongs(self, namespace_id: str, address: str) -> bool:
+        """Whether it belongs to a primary, by its id, or as the one before it was last reached where this one is."""
+        return namespace_id in self.ids or any(
+            addresses[-1:] == [address] for each, addresses in self.primaries.items() if each
+        )
+
     def add(self, namespace_id: str, address: str) -> bool:
         """A primary was reached at an address; whether that is news."""
         addresses = self.primaries.get(namespace_id, [])

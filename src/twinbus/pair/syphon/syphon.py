@@ -51,7 +51,9 @@ class Syphon:
         async def find_plain() -> list[str]:
             with suppress(ClientError):
                 await self._home.identify()
-            return await making.found(secondary, plain, namespace_id=self._home.id)
+            if not (own_id := self._home.id):
+                return await making.found(secondary, plain)
+            return await making.found(secondary, plain, belongs=lambda signs: signs.belongs(own_id, primary.reached_at))
 
         async def find_ordered() -> list[str]:
             return [queue for name in ordered for queue in await ordered_queues.found(secondary, name)]
