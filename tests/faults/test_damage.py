@@ -173,10 +173,19 @@ def foreign(random: Random, chosen: Path, other: Path, prepared: Prepared) -> st
     return put(prepared.foreign, chosen, "another namespace's", random)
 
 
+def stray(random: Random, chosen: Path, other: Path, prepared: Prepared) -> str:
+    """SQLite applies a log to whatever database lies beside it."""
+    database = random.choice(sorted(chosen.parent.glob("*.db")))
+    source = random.choice([prepared.killed, prepared.earlier])
+    log = random.choice(sorted(source.glob("*.db-wal")))
+    shutil.copy(log, f"{database}-wal")
+    return f"{database.name} has {log.name} of {source.name} beside it"
+
+
 HARMS: list[Callable[[Random, Path, Path, Prepared], str]] = [
     *[flip] * 4,
     *[cut] * 2,
-    *[remove, empty, swap, double, link, dangle, folder, older, earlier, foreign],
+    *[remove, empty, swap, double, link, dangle, folder, older, earlier, foreign, stray],
 ]
 
 
