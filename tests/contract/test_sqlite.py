@@ -11,7 +11,7 @@ import pytest
 from twinbus.model.errors import BusError, Fault
 from twinbus.model.message import Incoming, Outcome, ReceiveMode, Settlement
 from twinbus.sql import sqlite
-from twinbus.store import schema, sending
+from twinbus.store import identity_file, schema, sending
 from twinbus.store.commands import (
     Acquire,
     AcquireDeferred,
@@ -329,3 +329,35 @@ def test_a_deep_queue_costs_neither_memory_nor_start_up(path):
     assert [m.sequence_number for m in commit(store, acquire(3)).result] == [1, 2, 3]
     assert len(store._memory.queues[4].line.ready) < 1_000
     store.close()
+
+
+def test_a_file_that_is_older_than_the_log_beside_it_is_refused(tmp_path):
+    """SQLite applies the log all the same, and what it lacks is found damaged only when it is read."""
+    path = tmp_path / "store-0.db"
+    database = sqlite.connect(str(path))
+    schema.prepare(database)
+    sqlite.checkpoint(database)
+    older = path.read_bytes()
+
+    def fill(first: int, past: int) -> None:
+        with database:
+            database.executemany(
+                "INSERT INTO body VALUES (?, ?)", [(number, bytes(9_000)) for number in range(first, past)]
+            )
+
+    fill(1, 100)
+    sqlite.checkpoint(database, truncate=True)
+    fill(100, 110)
+    log = (tmp_path / "store-0.db-wal").read_bytes()
+    right = path.read_bytes()
+    database.close()
+    for content, is_right in ((older, False), (right, True)):
+        path.write_bytes(content)
+        (tmp_path / "store-0.db-wal").write_bytes(log)
+        if is_right:
+            identity_file.read(str(path))
+        else:
+            with pytest.raises(BusError, match="shorter than the log beside it needs"):
+                identity_file.read(str(path))
+        assert path.read_bytes() == content
+        assert (tmp_path / "store-0.db-wal").read_bytes() == log

@@ -24,9 +24,23 @@ def read(path: str) -> StoreIdentity | None:
     """Who the file says that it is; None if it does not say. Raises why it cannot be read."""
     try:
         with closing(sqlite.read_only(Path(path))) as database:
+            _check_length(database, path)
             return of(database)
     except (apsw.Error, ValueError) as error:  # A text may not be one any more, nor a number.
         raise BusError(Fault.STORE_UNAVAILABLE, f"The messaging store could not be opened: {error}") from error
+
+
+def _check_length(database: apsw.Connection, path: str) -> None:
+    """Pages that are not in the file must be in its log: else the log is that of another file, or of a longer one."""
+    pages, page_bytes = database.execute("SELECT * FROM pragma_page_count(), pragma_page_size()").get
+    log = f"{path}-wal"
+    log_bytes = os.path.getsize(log) if os.path.exists(log) else 0
+    if pages * page_bytes - os.path.getsize(path) > log_bytes:
+        raise BusError(
+            Fault.STORE_UNAVAILABLE,
+            f"{os.path.basename(path)} is shorter than the log beside it needs: one of the two is older, or cut off."
+            " Put both back as they were together",
+        )
 
 
 def is_there(path: str) -> bool:
