@@ -21,6 +21,7 @@ import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 
 from support.broker import BrokerProcess, wait_for
+from support.disks import copy_data
 from support.repetition import times
 from twinbus.broker.copying import digest_of
 from twinbus.broker.settings import SettingsError
@@ -68,14 +69,14 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
             stranger.create_queue(queue)
         send(broker, bodies, QUEUES[:3], "first")
         assert broker.stop() == stranger.stop() == 0
-        shutil.copytree(broker.data, place / "older")
+        copy_data(broker.data, place / "older")
         broker.start()
         broker.create_queue(QUEUES[3])
         send(broker, bodies, QUEUES, "second")
-        shutil.copytree(broker.data, place / "earlier")
+        copy_data(broker.data, place / "earlier")
         send(broker, bodies, QUEUES, "third")
         broker.kill()
-        shutil.copytree(broker.data, place / "killed")
+        copy_data(broker.data, place / "killed")
         broker.start()
         assert broker.stop() == 0
     return Prepared(broker.data, place / "killed", place / "older", place / "earlier", stranger.data, bodies)
@@ -203,7 +204,7 @@ def test_no_damage_is_met_with_silence(seed: int, prepared: Prepared, tmp_path: 
     random = Random(seed)
     broker = BrokerProcess(tmp_path, options=("--no-console",))
     right = random.choice([prepared.stopped, prepared.killed])
-    shutil.copytree(right, broker.data)
+    copy_data(right, broker.data)
     done = f"seed {seed}: {right.name}: {harm(random, broker.data, prepared)}"
     before = contents(broker.data)
     verified = verify(broker.data)

@@ -18,6 +18,7 @@ import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 
 from support.broker import BrokerProcess, HttpError, wait_for
+from support.disks import copy_data
 from support.forking import run_twinbus
 
 QUEUES = [f"queue-{number}" for number in range(4)]  # One on each store.
@@ -56,7 +57,7 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, li
 def sent(broker: BrokerProcess, prepared: tuple[Path, dict[str, list[str]]]) -> dict[str, list[str]]:
     """What was accepted in a namespace whose files the broker has, though it is not started."""
     directory, log = prepared
-    shutil.copytree(directory, broker.data)
+    copy_data(directory, broker.data)
     return dict(log)
 
 
@@ -215,7 +216,7 @@ def test_no_other_directory_is_served_where_the_id_is_given(
         broker.stop()
     given = ("--namespace-id", namespace_id)
     stranger = BrokerProcess(tmp_path / "stranger", options=("--no-console", *given))
-    shutil.copytree(killed[0], stranger.data)
+    copy_data(killed[0], stranger.data)
     before = contents(stranger)
     assert "has the id" in refusal(stranger)
     assert contents(stranger) == before
@@ -258,7 +259,7 @@ def test_a_lost_catalog_loses_no_message(broker: BrokerProcess, sent: dict[str, 
 def test_a_catalog_without_its_log_or_the_other_way_round_is_left_as_it_is(
     broker: BrokerProcess, killed: tuple[Path, dict[str, list[str]]], tmp_path: Path, harmed: str
 ) -> None:
-    shutil.copytree(killed[0], broker.data)
+    copy_data(killed[0], broker.data)
     shutil.copy(broker.data / harmed, tmp_path / "right")
     (broker.data / harmed).write_bytes(b"")
     before = contents(broker)
@@ -537,7 +538,7 @@ def test_a_log_that_has_lost_commits_is_noticed(
 def test_a_store_that_has_lost_its_whole_journal_is_noticed(
     broker: BrokerProcess, killed: tuple[Path, dict[str, list[str]]]
 ) -> None:
-    shutil.copytree(killed[0], broker.data)
+    copy_data(killed[0], broker.data)
     with apsw.Connection(str(broker.data / "store-0.db")) as store:
         store.execute(
             "DELETE FROM journal; DELETE FROM message; DELETE FROM body; UPDATE queue SET active = 0, bytes = 0"
@@ -550,7 +551,6 @@ def test_a_store_that_has_lost_its_whole_journal_is_noticed(
 @pytest.mark.parametrize("kind", ["directory", "pipe"])
 def test_room_that_cannot_be_laid_aside_is_named(broker: BrokerProcess, sent: dict[str, list[str]], kind: str) -> None:
     place = broker.data / "store-1.db.reserve"
-    place.unlink()
     place.mkdir() if kind == "directory" else os.mkfifo(place)
     broker.start()
     assert states(broker) == ["up", "failed", "up", "up"]

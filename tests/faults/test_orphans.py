@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 import re
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage, ServiceBusSubQueue
 
 from support.broker import BrokerProcess, wait_for
+from support.disks import copy_data
 from support.prompt import Prompt
 
 CONFIG = """
@@ -74,7 +74,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def broker(prepared: Path, tmp_path: Path) -> Iterator[BrokerProcess]:
     broker = BrokerProcess(tmp_path, options=("--no-console",))
-    shutil.copytree(prepared, broker.data)
+    copy_data(prepared, broker.data)
     with broker:
         yield broker
 

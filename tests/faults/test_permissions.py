@@ -17,6 +17,7 @@ import pytest
 
 from faults.test_files import ask, contents, is_all_there, killed, prepared, refusal, states, stores
 from support.broker import BrokerProcess
+from support.disks import copy_data
 from support.forking import AS_USER, run_twinbus
 
 __all__ = ["killed", "prepared"]
@@ -139,7 +140,7 @@ def test_a_directory_under_two_paths_is_served_once(
     prepared: Prepared, mounted: Callable[..., Path], tmp_path: Path
 ) -> None:
     broker = BrokerProcess(tmp_path / "one", options=("--no-console",))
-    shutil.copytree(prepared[0], broker.data)
+    copy_data(prepared[0], broker.data)
     with broker:
         linked = BrokerProcess(tmp_path / "two", options=("--no-console",))
         linked.data.symlink_to(broker.data)
@@ -156,7 +157,7 @@ def test_a_read_only_disk_is_named_and_can_be_verified(
     killed: Prepared, mounted: Callable[..., Path], tmp_path: Path
 ) -> None:
     broker = BrokerProcess(tmp_path / "one", options=("--no-console",))
-    shutil.copytree(killed[0], broker.data)
+    copy_data(killed[0], broker.data)
     before = contents(broker)
     directory, broker.data = broker.data, mounted(broker.data, "ro")
     assert "Read-only file system" in refusal(broker)

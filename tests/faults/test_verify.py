@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -14,6 +13,7 @@ import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 
 from support.broker import BrokerProcess
+from support.disks import copy_data
 from support.prompt import Prompt
 from twinbus.store.catalog import checksum_of
 from twinbus.store.verification.checks import CHECKS
@@ -59,7 +59,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 def data(broker: BrokerProcess, tmp_path: Path) -> Path:
     """The files as a kill left them, with logs that were not moved into the databases."""
     copy = tmp_path / "data"
-    shutil.copytree(broker.data, copy)
+    copy_data(broker.data, copy)
     return copy
 
 
