@@ -25,6 +25,7 @@ REQUEST_BYTES = 1 << 17  # Mostly the environment.
 SIGNAL_S = 10.0  # Longer than a server that is there takes to send a signal.
 AS_USER = "TWINBUS_TEST_USER"  # In the environment: the number of the user that a process becomes.
 PRELOADED = (
+    "twinbus.admin.metrics",
     "twinbus.broker.process",
     "twinbus.broker.config",
     "twinbus.broker.shared_data",

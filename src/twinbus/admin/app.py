@@ -23,9 +23,8 @@ from twinbus.admin.disturbing import PLACE as FAULTS
 from twinbus.admin.faults import ANSWERS, Answer, HttpError, error_document
 from twinbus.admin.hybrids import Relay
 from twinbus.admin.messages import Messages
-from twinbus.admin.metrics import MetricsPage, Read
 from twinbus.admin.paths import LISTS, Target, What
-from twinbus.admin.probes import Check, Probes
+from twinbus.admin.probes import Check, Probes, Read
 from twinbus.admin.resources import Asked, Resources
 from twinbus.admin.site import Site, is_for_people
 from twinbus.entities.hosting import Hosting
@@ -72,7 +71,7 @@ def make_app(
     `relay` answers the requests that are for a hybrid connection and not for an entity, `site` serves pages to people.
     """
     app = web.Application(client_max_size=BODY_BYTES_MAX)
-    probes = Probes(MetricsPage(metrics), ready, serves, checks or {}, doubts)
+    probes = Probes(metrics, ready, serves, checks or {}, doubts)
     doors = {
         namespace: _Door(
             namespace, probes, ready, random_bytes, clock, counters(namespace), (upkeep or {}).get(namespace), relay

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from aiohttp import web
 
-from twinbus.admin.metrics import CONTENT_TYPE, MetricsPage
+from twinbus.model.metrics import Numbers
 from twinbus.wire.descriptions import timestamp
 
 CHECKS = "/healthz"
@@ -26,6 +26,7 @@ class Finding(NamedTuple):
 
 
 Check = Callable[[], Awaitable[Finding]]
+Read = Callable[[], Awaitable[Numbers]]
 
 
 class Probes:
@@ -33,7 +34,7 @@ class Probes:
 
     def __init__(
         self,
-        metrics: MetricsPage,
+        metrics: Read,
         ready: Callable[[], bool],
         serves: Callable[[], bool],
         checks: Mapping[str, Check],
@@ -82,7 +83,9 @@ class Probes:
         return web.json_response({"status": word}, status=status)
 
     async def _metrics_page(self) -> web.Response:
-        return web.Response(body=await self._metrics.render(), headers={"Content-Type": CONTENT_TYPE})
+        from twinbus.admin.metrics import CONTENT_TYPE, page
+
+        return web.Response(body=page(await self._metrics()), headers={"Content-Type": CONTENT_TYPE})
 
     async def _all(self) -> web.Response:
         found = {name: await check() for name, check in self._checks.items()}
