@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.alone, pytest.mark.timeout(300)]
 
 MOVED = 40_000
-RUNS = 5
+RUNS = 3
 LOOPED = 200
 
 
