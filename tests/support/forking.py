@@ -206,7 +206,9 @@ def _serve(channel: socket.socket) -> bool:
             if channel.fileno() not in ready:
                 continue
             said, descriptors, _, _ = socket.recv_fds(channel, REQUEST_BYTES, 3)
-            if not said:
+            if not said:  # The tests are over, or were cut off, and nobody else ends these.
+                for child in children:
+                    os.kill(child, signal.SIGKILL)
                 return False
             request = json.loads(said)
             if "signal" in request:

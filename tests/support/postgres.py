@@ -38,6 +38,7 @@ _SETTINGS = {
     "autovacuum_naptime": "10s",
     "wal_level": "replica",
     "max_wal_senders": "4",
+    "dynamic_shared_memory_type": "mmap",  # With its data: what is in /dev/shm stays there when it is killed.
     "log_min_messages": "warning",
 }
 _schemas = itertools.count(1)
