@@ -9,6 +9,8 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -28,6 +30,8 @@ SLOWEST = 10
 PYTHON = sys.executable
 PYTEST = (PYTHON, "-m", "pytest")
 STEP_BACK = ("nice", "-n", "5")
+MEMORY = Path("/dev/shm")
+ROOM_BYTES = 4 << 30  # Twice what the temporary files of a run take.
 # Ends with the run, however that ends, because it looks whether its parent is still there.
 SPIN = "import os\nparent = os.getppid()\nwhile os.getppid() == parent:\n    for _ in range(1_000_000): pass\n"
 
@@ -85,7 +89,7 @@ class Outcome(NamedTuple):
 class Running:
     """A phase on its way. What runs aside steps back for the others, and its output is shown when it has ended."""
 
-    def __init__(self, phase: Phase, *, aside: bool) -> None:
+    def __init__(self, phase: Phase, environment: dict[str, str], *, aside: bool) -> None:
         self._phase = phase
         self._began = time.monotonic()
         self._directory = tempfile.TemporaryDirectory(prefix="twinbus-test-")
@@ -95,7 +99,7 @@ class Running:
             print(f"\n== {phase.name}", flush=True)
         self.process = subprocess.Popen(
             [*(STEP_BACK if aside else ()), *phase.command],
-            env=os.environ | phase.environment | {RESULTS: str(self._results)},
+            env=os.environ | environment | phase.environment | {RESULTS: str(self._results)},
             cwd=ROOT,
             stdout=self._output,
             stderr=self._output and subprocess.STDOUT,
@@ -114,14 +118,15 @@ class Running:
         return Outcome(self._phase, code, took_s, tests)
 
 
-def run(phase: Phase, aside: Sequence[Phase] = ()) -> list[Outcome]:
+def run(phase: Phase, aside: Sequence[Phase] = (), environment: dict[str, str] | None = None) -> list[Outcome]:
     """Run a phase to its end, its output going where ours goes, and others one after another at the same time."""
-    first = Running(phase, aside=False)
+    environment = environment or {}
+    first = Running(phase, environment, aside=False)
     outcomes: list[Outcome] = []
     running: Running | None = None
     try:
         for each in aside:
-            running = Running(each, aside=True)
+            running = Running(each, environment, aside=True)
             outcomes.append(running.outcome())
         return [*outcomes, first.outcome()]
     finally:
@@ -145,6 +150,25 @@ def spinning(wanted: bool) -> Iterator[None]:
     finally:
         process.kill()
         process.wait()
+
+
+@contextmanager
+def files_in_memory() -> Iterator[dict[str, str]]:
+    """What to add to the environment so that temporary files wait for no disk.
+
+    A process that is killed finds the same there as on a disk. Without enough memory, files are where they always are.
+    """
+    if not (MEMORY.is_dir() and min(shutil.disk_usage(MEMORY).free, _available_bytes() // 2) >= ROOM_BYTES):
+        yield {}
+        return
+    with tempfile.TemporaryDirectory(prefix="twinbus-test-", dir=MEMORY, ignore_cleanup_errors=True) as folder:
+        os.chmod(folder, 0o711)  # If the tests are root's, PostgreSQL is another user's, and has a folder in it.
+        yield {"TMPDIR": folder}
+
+
+def _available_bytes() -> int:
+    found = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
+    return int(found["MemAvailable"].split()[0]) << 10
 
 
 def by_folder(tests: list[Ended]) -> dict[str, float]:
@@ -203,18 +227,18 @@ def main() -> int:
     reader.add_argument("--times", type=int, default=1, help="how often the tests are run")
     reader.add_argument("selected", nargs="*", help="tests or folders; everything if none is named")
     asked = reader.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # So that what is begun is ended.
     failures: Counter[str] = Counter()
     began = time.monotonic()
     with spinning(asked.loaded):
         for number in range(1, asked.times + 1):
             if asked.times > 1:
                 print(f"\n#### run {number} of {asked.times}", flush=True)
-            if asked.selected:
-                outcomes = [*run(TOGETHER.of(asked.selected)), *run(ALONE.of(asked.selected))]
-            else:
-                # Format, lint and types are about files, so that repeating them shows nothing.
-                aside = ASIDE if number > 1 else (*CHECKS, *ASIDE)
-                outcomes = [*run(TOGETHER.of([f"--ignore={UNITS}"]), aside), *run(ALONE.of(MEASURING))]
+            # Format, lint and types are about files, so that repeating them shows nothing.
+            aside = () if asked.selected else ASIDE if number > 1 else (*CHECKS, *ASIDE)
+            with files_in_memory() as environment:
+                outcomes = run(TOGETHER.of(asked.selected or [f"--ignore={UNITS}"]), aside, environment)
+            outcomes += run(ALONE.of(asked.selected or MEASURING))
             print("\n".join(summary(outcomes, time.monotonic() - began, asked.loaded)), flush=True)
             failures.update(problems(outcomes, asked.loaded))
     if asked.times > 1:

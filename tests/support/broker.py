@@ -54,7 +54,7 @@ def running(*brokers: BrokerProcess) -> Iterator[None]:
         yield
     finally:
         for broker in brokers:
-            broker.kill()
+            broker.end_for_good()
 
 
 class Refusal(NamedTuple):
@@ -183,6 +183,12 @@ class BrokerProcess:
         """End it without notice (SIGKILL). Does nothing to one that is not running."""
         return self._end(signal.SIGKILL, STOP_S)
 
+    def end_for_good(self) -> None:
+        """End it, and give up what it laid aside for a full disk: there are hundreds of brokers, often in memory."""
+        self.kill()
+        for reserve in self.data.glob("*.reserve"):
+            reserve.unlink()
+
     def restart(self) -> BrokerProcess:
         """Stop it politely and start it again on the same data and ports."""
         code = self.stop()
@@ -210,7 +216,7 @@ class BrokerProcess:
         problem: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.kill()
+        self.end_for_good()
 
     @property
     def log(self) -> str:
