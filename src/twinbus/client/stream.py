@@ -103,10 +103,11 @@ class Stream(asyncio.Protocol):
         """Whether the peer says anything within the time, or the connection is lost."""
         sign = self._sign_of_life = self._sign_of_life or asyncio.Event()
         sign.clear()
+        is_heard = False  # Others ask, too, and clear it again.
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
-                await sign.wait()
-        return sign.is_set()
+                is_heard = await sign.wait()
+        return is_heard
 
     async def close(self) -> None:
         """Say goodbye and wait for the peer's, but not for ever."""

@@ -134,6 +134,17 @@ async def test_a_peer_that_is_slow_is_told_from_a_connection_that_is_dead(peer: 
         assert (lost.value.condition, lost.value.definite) == ("twinbus:connection-lost", False)
 
 
+async def test_several_may_ask_at_once_whether_a_peer_is_there(open_connection: Any) -> None:
+    async with open_connection() as connection:
+        asking = asyncio.create_task(connection.check(60))
+        await asyncio.sleep(0)
+        stream = connection._stream
+        stream.data_received(b"")  # It answers, and before who asked learns of it somebody else begins to ask.
+        stream._sign_of_life.clear()
+        await asking
+        assert connection.error is None
+
+
 async def test_a_refused_link_says_why(peer: Any, open_connection: Any) -> None:
     peer.refusals["gone"] = Error("amqp:not-found", "there is no such queue")
     async with open_connection() as connection:

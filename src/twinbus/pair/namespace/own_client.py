@@ -204,6 +204,7 @@ class OwnClientNamespace(RemoteNamespace):
         self._asking.cancel()
         if self._checking is not None:
             self._checking.cancel()
+            await asyncio.gather(self._checking, return_exceptions=True)
         self._senders.clear()
         self._management.clear()
         await self._disconnect()
