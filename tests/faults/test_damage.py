@@ -196,7 +196,7 @@ def harm(random: Random, data: Path, prepared: Prepared) -> str:
     databases = [path for path in files if path.suffix == ".db" or path.name.endswith(".db-wal")]
     chosen = random.choice(databases if random.random() < 0.9 else files)
     other = random.choice([path for path in files if path.suffix == chosen.suffix and path != chosen] or [chosen])
-    return random.choice(HARMS)(random, chosen, other, prepared)
+    return (flip if other == chosen else random.choice(HARMS))(random, chosen, other, prepared)
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -103,7 +103,7 @@ class StoreFiles:
         saved = f" ({rescued[-1]} has what a broker saved of it)" if rescued else ""
         raise SettingsError(
             f"{self._directory.catalog} is missing or empty, and messaging stores are there: {names}. Without the"
-            f" catalog nobody knows their entities and keys. Put catalog.db back, with its catalog.db-wal if there is"
+            " catalog nobody knows their entities and keys. Put catalog.db back, with its catalog.db-wal if there is"
             f" one{saved}, or have it made anew from what the stores remember: twinbus catalog rebuild"
             f" {self._directory.path}. Nothing was changed."
         )
