@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple, Protocol
@@ -157,9 +157,10 @@ class Carrier:
         if failed.kind in self._counting:
             self._absent = failed, time.monotonic() + lasts_s
 
-    def failovers_of(self, path: str) -> int:
-        """How often an entity, or a part of it, has failed over."""
-        return self._health_board.failovers.get(path.lower(), 0)
+    @property
+    def failovers(self) -> Mapping[str, int]:
+        """How often entities failed over, by path in lower case; one that is not there never did."""
+        return self._health_board.failovers
 
     def is_partitioned(self, path: str) -> bool:
         """Whether sends with a key have a health of their own."""

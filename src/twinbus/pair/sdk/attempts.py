@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Awaitable
 from contextlib import suppress
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import azure.servicebus
@@ -149,12 +150,6 @@ def _least(first: float | None, second: float | None) -> float | None:
     return min((each for each in (first, second) if each is not None), default=None)
 
 
-def late_s(sender: Any) -> float:
-    """By how much a blocking send ends late: it looks at the time between reads, which last a second in a WebSocket."""
-    is_websocket = sender._config.transport_type.value == TransportType.AmqpOverWebsocket.value
-    return WEBSOCKET_LATE_S if is_websocket else 0.0
-
-
 class _Opening:
     """A link that is being opened in a thread of its own, by a copy of its sender: one that was given up is left alone.
 
@@ -220,6 +215,12 @@ class BoundedSender(azure.servicebus.ServiceBusSender):
     """A sender whose attempts end, also that of opening its link."""
 
     _opening: _Opening | None = None  # One at a time: who comes later waits for the same one.
+
+    @cached_property
+    def late_s(self) -> float:
+        """By how much a send ends late: it looks at the time between reads, which last a second in a WebSocket."""
+        is_websocket = self._config.transport_type.value == TransportType.AmqpOverWebsocket.value
+        return WEBSOCKET_LATE_S if is_websocket else 0.0
 
     def open_link(self, timeout_s: float | None) -> None:
         """Have the link open within the time, with the attempts that the sender may make."""

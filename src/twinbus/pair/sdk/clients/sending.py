@@ -49,6 +49,7 @@ class PairedSending:
         self.at_primary = carrier.patience.at_primary
         self.outbox = sending.outbox
         self._limits = sdk.LinkLimits(0, 0)  # As the sender's link last said.
+        self._all_failovers, self._entity = carrier.failovers, sending.path.lower()
         self._failovers = 0  # Of the entity, when the link was last known to be good.
 
     def traced(self, message: sdk.Sendable) -> AbstractContextManager[tracing.Span]:
@@ -83,11 +84,11 @@ class PairedSending:
     @property
     def may_be_dead(self) -> bool:
         """Whether the entity failed over since the link was used: that may be dead, although the primary is back."""
-        return self._failovers != self._carrier.failovers_of(self._path)
+        return self._failovers != self._all_failovers.get(self._entity, 0)
 
     def must_reopen(self) -> bool:
         """The same, said once, to the first who asks: who comes later finds the new link."""
-        before, self._failovers = self._failovers, self._carrier.failovers_of(self._path)
+        before, self._failovers = self._failovers, self._all_failovers.get(self._entity, 0)
         return before != self._failovers
 
     async def waits_behind(self, message: sdk.Sendable) -> bool:

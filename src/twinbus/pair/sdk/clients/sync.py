@@ -19,7 +19,7 @@ from twinbus.pair.core import PairStatus
 from twinbus.pair.loop_thread import LoopThread
 from twinbus.pair.outbox.rows import Queued
 from twinbus.pair.sdk import messages as sdk
-from twinbus.pair.sdk.attempts import BoundedSender, late_s
+from twinbus.pair.sdk.attempts import BoundedSender
 from twinbus.pair.sdk.clients.paired import PairedClient
 from twinbus.pair.sdk.clients.replicated_sync import ReplicatedReceiver, through_ledger
 from twinbus.pair.sdk.clients.sending import LEAST_S, PairedSending, left
@@ -85,7 +85,8 @@ class PairedSender(BoundedSender):
         if not own._running:
             self._sending.check(timeout)
             own.open_link(timeout)
-        return max(timeout - (time.monotonic() - began) - late_s(own), LEAST_S)
+            timeout -= time.monotonic() - began
+        return max(timeout - own.late_s, LEAST_S)
 
     def create_message_batch(self, max_size_in_bytes: int | None = None) -> ServiceBusMessageBatch:
         """A batch; while the primary cannot be asked, of the size that it last said."""
