@@ -164,4 +164,5 @@ def test_a_read_only_disk_is_named_and_can_be_verified(
     assert "whole." in run_twinbus(["verify", str(broker.data)], os.environ, timeout_s=60).stdout
     assert contents(broker) == before
     broker.data = directory
-    is_all_there(broker.start(), killed[1])
+    with broker:
+        is_all_there(broker, killed[1])
