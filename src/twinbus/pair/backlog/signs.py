@@ -52,10 +52,13 @@ class Signs:
         return {each for each in self.primaries if each}
 
     def belongs(self, namespace_id: str, address: str) -> bool:
-        """Whether it belongs to a primary, by its id, or as the one before it was last reached where this one is."""
-        return namespace_id in self.ids or any(
-            addresses[-1:] == [address] for each, addresses in self.primaries.items() if each
-        )
+        """Whether it belongs to a primary that goes by another name: a provisional one, or that of one in its place.
+
+        Another name for the same primary was chosen by somebody, who has a syphon for it.
+        """
+        if namespace_id in self.ids:
+            return self.is_provisional
+        return any(addresses[-1:] == [address] for each, addresses in self.primaries.items() if each)
 
     def add(self, namespace_id: str, address: str) -> bool:
         """A primary was reached at an address; whether that is news."""
