@@ -1,15 +1,12 @@
 """Files that the broker's user may not read or write, and one directory under two paths: named, and nothing is changed.
 
-As root the broker runs as nobody, since root may do everything.
+Root may do everything, so that a broker of root's gives up that right first.
 """
 
 from __future__ import annotations
 
 import os
-import pwd
-import shutil
 import subprocess
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -18,28 +15,26 @@ import pytest
 from faults.test_files import ask, contents, is_all_there, killed, prepared, refusal, states, stores
 from support.broker import BrokerProcess
 from support.disks import copy_data
-from support.forking import AS_USER, run_twinbus
+from support.forking import OBEYS_RIGHTS, run_twinbus
 
 __all__ = ["killed", "prepared"]
 
 Prepared = tuple[Path, dict[str, list[str]]]
-IS_ROOT = os.geteuid() == 0
+RESERVES = ("catalog.db.reserve", "store-2.db.reserve")
 
 
 class Somebody:
-    """A broker of a user who is not root, in a directory that this user can reach, unlike those of pytest."""
+    """A broker whose user may not do everything."""
 
     def __init__(self, place: Path) -> None:
         self.broker = BrokerProcess(place, options=("--no-console",))
-        self.user = pwd.getpwnam("nobody").pw_uid if IS_ROOT else os.geteuid()
-        self.environment = {AS_USER: str(self.user)} if IS_ROOT else {}
-        self.broker.environment = self.environment
+        self.environment = self.broker.environment = {OBEYS_RIGHTS: "1"}
 
     def take(self, directory: Path) -> None:
-        """Have a copy of a namespace."""
-        shutil.copytree(directory, self.broker.data)
-        for path in (self.broker.data, *self.broker.data.iterdir()):
-            os.chown(path, self.user, -1)
+        """Have a copy of a namespace, with what is laid aside, empty."""
+        copy_data(directory, self.broker.data)
+        for name in RESERVES:
+            (self.broker.data / name).touch()
 
     def verify(self) -> subprocess.CompletedProcess[str]:
         done = run_twinbus(["verify", str(self.broker.data)], {**os.environ, **self.environment}, timeout_s=60)
@@ -49,13 +44,11 @@ class Somebody:
 
 
 @pytest.fixture
-def somebody() -> Iterator[Somebody]:
-    with tempfile.TemporaryDirectory(prefix="twinbus-somebody-") as place:
-        os.chmod(place, 0o755)
-        made = Somebody(Path(place))
-        yield made
-        made.broker.kill()
-        made.broker.data.chmod(0o700)
+def somebody(tmp_path: Path) -> Iterator[Somebody]:
+    made = Somebody(tmp_path)
+    yield made
+    made.broker.kill()
+    made.broker.data.chmod(0o700)
 
 
 REFUSED = [
