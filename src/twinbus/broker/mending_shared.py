@@ -9,12 +9,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 
-import psycopg
-
 from twinbus.broker.addresses import DatabaseAddress
 from twinbus.broker.mending import Catalog, Mended
 from twinbus.broker.settings import SettingsError
 from twinbus.model.errors import BusError, Fault
+from twinbus.model.extras import needing
 from twinbus.sql.postgres import Connection, connect
 from twinbus.store.identity import Place, StoreIdentity
 from twinbus.store.postgres import identity, recollection
@@ -22,6 +21,9 @@ from twinbus.store.postgres.catalog import CatalogDatabase, schema_of
 from twinbus.store.postgres.move_target import unfinished_move
 from twinbus.store.postgres.schema import unfinished
 from twinbus.store.recollection import Remains
+
+with needing("psycopg"):
+    import psycopg
 
 
 class MendedDatabases:
