@@ -6,6 +6,7 @@ What was sent is written down as a sender does; what it all adds up to is for th
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 import time
 from contextlib import closing
@@ -279,8 +280,9 @@ class EventfulRun:
     # Harm on purpose
 
     def lose_whole(self, message_id: str) -> None:
-        """The primary is killed and started again, and of the last transaction nothing is left: as if never synced."""
+        """The primary loses power: of the last transaction nothing is left, nor a note of it, as if never synced."""
         self.primary.kill()
+        os.truncate(self.primary.data / "lock", 0)
         for path in sorted(self.primary.data.glob("store-*.db")):
             with closing(sqlite3.connect(path)) as database, database:
                 found = database.execute(
